@@ -1,6 +1,6 @@
-//! The pages with made-up content, to look at: `cargo run -p pastes --example pages`.
+//! Serves the pages with sample content: `cargo run -p pastes --example pages`.
 //!
-//! Knows neither a database nor the service: every page is a function of its model.
+//! Uses neither a database nor the service: every page is a function of its model.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::time::Duration;
@@ -11,8 +11,8 @@ use axum::http::header::CONTENT_TYPE;
 use axum::response::{Html, IntoResponse, Response};
 use axum::routing::get;
 use jiff::Timestamp;
-use leasehold_http::answers;
 use leasehold_http::headers::NO_STORE;
+use leasehold_http::responses;
 use pastes::assets::ASSETS;
 use pastes::highlight::Colours;
 use pastes::pages::*;
@@ -44,7 +44,7 @@ async fn index() -> Html<String> {
 }
 
 async fn asset(Path(name): Path<String>) -> Response {
-    answers::asset(ASSETS.find(&name).unwrap())
+    responses::asset(ASSETS.find(&name).unwrap())
 }
 
 fn svg(url: &str) -> Response {
@@ -52,7 +52,7 @@ fn svg(url: &str) -> Response {
 }
 
 async fn sample(Path(name): Path<String>) -> Response {
-    answers::page(render(&name).into_string(), NO_STORE)
+    responses::page(render(&name).into_string(), NO_STORE)
 }
 
 const SAMPLES: &[&str] = &[
@@ -125,8 +125,11 @@ fn render(name: &str) -> maud::Markup {
         "not-found" => not_found(),
         "mine" => mine(&Mine { pastes: own(), next: Some("/mine?after=x".into()) }),
         "mine-empty" => mine(&Mine { pastes: vec![], next: None }),
-        "error" => error(&ErrorView::too_large(1 << 20)),
-        "too-many" => error(&ErrorView::too_many(Duration::from_secs(90))),
+        "error" => error(&ErrorView::new(413, "Too large", "A paste has at most 1 MiB here.")),
+        "too-many" => error(&ErrorView {
+            retry_after: Some(Duration::from_secs(90)),
+            ..ErrorView::new(429, "Too many requests", "Too many requests from this address.")
+        }),
         "deleted" => done(&Done::deleted()),
         _ => panic!("no sample {name}"),
     }

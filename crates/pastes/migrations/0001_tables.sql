@@ -1,14 +1,14 @@
--- The tables of the paste service. Nothing else lives in this schema; it takes no lock on anything
--- that existed before, but for a trigger on the engine's dead letter.
--- People who want to see their own pastes again. Nothing is kept of them but the hash of a token.
+-- The tables of the paste service. Locks nothing that existed before.
+
+-- Owners list and delete their own pastes. Only the hash of an owner's token is stored.
 create table pastes.owners (
     user_id bigint generated always as identity primary key,
     token_hash bytea not null unique,
     created_at timestamptz not null default statement_timestamp()
 );
 
--- Two machines move a paste: `status` is its upload, `deletion_status` its end. They do not know
--- of each other. Triggers below refuse every move that docs/states.md does not draw.
+-- A paste has two states: `status` is that of its upload, `deletion_status` that of its end. They are
+-- independent. Triggers refuse every move that docs/states.md does not draw.
 create table pastes.pastes (
     short_code varchar(64) collate "C" primary key,
     user_id bigint,
@@ -24,7 +24,7 @@ create table pastes.pastes (
     deletion_claim bigint,
     content_id bigint not null,
     created_at timestamptz not null default statement_timestamp(),
-    -- Deleting a paste, taking it down and burning it bring this forward; nothing else does them.
+    -- Deleting a paste, taking it down and burning it set this to the present.
     expires_at timestamptz not null,
     language varchar(40),
     burn boolean not null default false,
@@ -38,7 +38,7 @@ create index idx_cleanup_expired on pastes.pastes (expires_at)
     where deletion_status = 'NOT_EXPIRED';
 create index idx_watchdog_stuck on pastes.pastes (deletion_initiated_at)
     where deletion_status = 'DELETION_IN_PROGRESS';
--- Tombstones in the order in which they go.
+-- Tombstones in the order in which they are purged.
 create index idx_tombstones on pastes.pastes (deletion_initiated_at)
     where deletion_status = 'DELETED';
 -- The pastes that wait for one upload.
@@ -47,9 +47,9 @@ create index idx_own_pastes on pastes.pastes (user_id, created_at) where user_id
 
 -- Bytes that pastes share. Each row is one upload intent: one object key, never used again.
 --
--- STAGED: to be uploaded. LIVE: the object was seen with the right bytes. DOOMED: no paste refers
--- to it; the object is to be deleted. GONE: it was; the row stays a while, as proof that the key is
--- dead. A paste of the same bytes that comes after DOOMED gets a row, and a key, of its own.
+-- STAGED: waits for its upload. LIVE: the object was read back with the right bytes. DOOMED: no paste
+-- refers to it, and its object waits for its deletion. GONE: the object was deleted; the row stays for 30
+-- days and records that the key is dead. A later paste of the same bytes gets a row and a key of its own.
 create table pastes.contents (
     content_id bigint generated always as identity primary key,
     content_hash varchar(64) collate "C" not null
@@ -78,7 +78,7 @@ create table pastes.staged (
     bytes bytea compression lz4 not null
 ) with (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 0);
 
--- Answers to requests that carried a key.
+-- Requests that carried an idempotency key, and their pastes.
 create table pastes.requests (
     key_hash bytea primary key,
     payload_hash bytea not null,
@@ -87,7 +87,7 @@ create table pastes.requests (
 );
 create index requests_age on pastes.requests (created_at);
 
--- Content that nobody may store here, and what readers complained of.
+-- Content that the service refuses to store, and the reports of readers.
 create table pastes.banned (
     content_hash varchar(64) collate "C" primary key
         constraint banned_hash_is_sha256 check (content_hash ~ '^[0-9a-f]{64}$'),
@@ -103,7 +103,7 @@ create table pastes.reports (
     reported_at timestamptz not null default statement_timestamp()
 );
 
--- What delete tokens are made with. One row.
+-- The secret that delete tokens are derived from. One row.
 create table pastes.secret (
     only_one boolean primary key default true check (only_one),
     key bytea not null

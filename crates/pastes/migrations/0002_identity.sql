@@ -1,12 +1,12 @@
--- Gives every paste an identity. A name can be used again once its paste is over, so a name alone
--- does not say which paste is meant: tokens, reports, takedowns, replays and jobs name `paste_id`.
+-- Gives every paste an identity. A name can be used again once its paste has ended, so a name alone does not
+-- identify a paste: tokens, reports, takedowns, replays and jobs name `paste_id`.
 --
 -- Locks pastes.pastes exclusively and rewrites it, because every existing row gets an identity:
--- readers and creators wait until it is done. Functions get other arguments, so an older program
--- answers 503 from then on, until it is replaced. Delete tokens from before no longer fit.
+-- readers and creators wait until it is done. Functions get other arguments, so an older program returns 503
+-- from then on, until it is replaced. Existing delete tokens become invalid.
 alter table pastes.pastes add column paste_id uuid not null default gen_random_uuid();
 
--- Null: reported before pastes had an identity, and its paste was over by then.
+-- Null: reported before pastes had an identity, and its paste had ended.
 alter table pastes.reports add column paste_id uuid;
 update pastes.reports r set paste_id = p.paste_id
   from pastes.pastes p
@@ -14,7 +14,7 @@ update pastes.reports r set paste_id = p.paste_id
    and p.created_at <= r.reported_at;
 create index reports_of_code on pastes.reports (short_code);
 
--- A request and its paste have one time: they come from one statement.
+-- A request and its paste have the same time: one statement created both.
 alter table pastes.requests add column paste_id uuid;
 update pastes.requests r set paste_id = p.paste_id
   from pastes.pastes p where p.short_code = r.short_code and p.created_at = r.created_at;
@@ -22,7 +22,7 @@ update pastes.requests r set paste_id = p.paste_id
 -- The order in which bans are listed, page by page.
 alter table pastes.banned add column id bigint generated always as identity unique;
 
--- What operators did, and why. Nothing deletes these rows.
+-- The actions of operators, and their reasons. Nothing deletes these rows.
 create table pastes.moderation (
     id bigint generated always as identity primary key,
     action varchar(10) not null check (action in ('takedown', 'ban', 'unban')),

@@ -3,7 +3,7 @@
 use std::sync::LazyLock;
 
 use leasehold_http::assets::{Assets, CSS, JS, SVG};
-use leasehold_http::look::{CONTROLS_CSS, FRAME_CSS, theme_script};
+use leasehold_http::theme::{CONTROLS_CSS, LAYOUT_CSS, theme_script};
 
 pub static ASSETS: LazyLock<Assets> = LazyLock::new(|| {
     Assets::at("/assets/")
@@ -16,7 +16,7 @@ pub static ASSETS: LazyLock<Assets> = LazyLock::new(|| {
 // Served as one file each; they are split only for the developers.
 pub(crate) static STYLES: LazyLock<String> = LazyLock::new(|| {
     [
-        FRAME_CSS,
+        LAYOUT_CSS,
         CONTROLS_CSS,
         include_str!("../assets/styles/pages.css"),
         include_str!("../assets/styles/paste.css"),
@@ -39,7 +39,7 @@ const SCRIPTS: &str = concat!(
 #[cfg(test)]
 mod tests {
     #[test]
-    fn files_name_no_other_host() {
-        assert_eq!(super::ASSETS.strangers(), [""; 0]);
+    fn assets_reference_no_other_host() {
+        assert_eq!(super::ASSETS.with_external_references(), [""; 0]);
     }
 }

@@ -1,7 +1,7 @@
 //! In-memory caches of recent reads: bytes by content, and lookup results by code.
 //!
 //! # What is true
-//! - Bytes never change: content is kept for as long as there is room.
+//! - Bytes never change: content is cached for as long as there is room.
 //! - A lookup result is reused for `recheck` at most, and never past the paste's expiry. Both are
 //!   measured on this process's monotonic clock from before the query was sent; no wall clocks are
 //!   compared.
@@ -22,18 +22,18 @@ use crate::model::Paste;
 
 /// A lookup result, and until when it may be reused.
 #[derive(Clone)]
-pub struct Kept {
+pub struct CachedLookup {
     paste: Arc<Paste>,
     good_until: Instant,
-    ask_from: Instant,
-    asked: Arc<AtomicBool>,
+    refresh_from: Instant,
+    refreshed: Arc<AtomicBool>,
 }
 
 /// A lookup result that may be reused.
-pub struct Known {
+pub struct CachedPaste {
     pub paste: Arc<Paste>,
     /// It expires soon, and this reader has to refresh it.
-    pub ask_again: bool,
+    pub refresh: bool,
 }
 
 #[derive(Clone)]
@@ -47,7 +47,7 @@ impl Weighter<i64, Bytes> for ByLength {
 
 pub struct Cache {
     contents: QuickCache<i64, Bytes, ByLength>,
-    answers: QuickCache<ShortCode, Kept>,
+    lookups: QuickCache<ShortCode, CachedLookup>,
 }
 
 impl Cache {
@@ -55,7 +55,7 @@ impl Cache {
         let expected = usize::try_from(bytes / 2048).unwrap_or(usize::MAX).clamp(16, 1_000_000);
         Self {
             contents: QuickCache::with_weighter(expected, bytes, ByLength),
-            answers: QuickCache::new(expected),
+            lookups: QuickCache::new(expected),
         }
     }
 
@@ -67,27 +67,27 @@ impl Cache {
         self.contents.insert(content_id, bytes.clone());
     }
 
-    pub fn answer(&self, code: &ShortCode, now: Instant) -> Option<Known> {
-        let kept = self.answers.get(code)?;
-        if now >= kept.good_until {
+    pub fn lookup(&self, code: &ShortCode, now: Instant) -> Option<CachedPaste> {
+        let cached = self.lookups.get(code)?;
+        if now >= cached.good_until {
             return None;
         }
-        let ask_again = now >= kept.ask_from && !kept.asked.swap(true, Ordering::Relaxed);
-        Some(Known { paste: kept.paste, ask_again })
+        let refresh = now >= cached.refresh_from && !cached.refreshed.swap(true, Ordering::Relaxed);
+        Some(CachedPaste { paste: cached.paste, refresh })
     }
 
-    pub fn keep_answer(&self, paste: &Arc<Paste>, asked: Instant, recheck: Duration) {
+    pub fn keep_lookup(&self, paste: &Arc<Paste>, asked: Instant, recheck: Duration) {
         let time = recheck.min(paste.life);
-        let kept = Kept {
+        let cached = CachedLookup {
             paste: Arc::clone(paste),
             good_until: asked + time,
-            ask_from: asked + time / 2,
-            asked: Arc::default(),
+            refresh_from: asked + time / 2,
+            refreshed: Arc::default(),
         };
-        self.answers.insert(paste.code.clone(), kept);
+        self.lookups.insert(paste.code.clone(), cached);
     }
 
     pub fn forget(&self, code: &ShortCode) {
-        self.answers.remove(code);
+        self.lookups.remove(code);
     }
 }

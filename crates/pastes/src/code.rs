@@ -128,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn h4_only_plain_characters_make_a_code() {
+    fn h4_code_has_only_plain_characters() {
         for good in ["a", "aB3xYz", "my-paste_1", &"x".repeat(32)] {
             assert!(good.parse::<ShortCode>().is_ok(), "{good}");
         }
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn h9_codes_carry_more_than_128_bits() {
+    fn h9_random_code_has_more_than_128_bits() {
         let code = ShortCode::random(22);
         assert_eq!(code.as_str().len(), 22);
         assert!(22.0 * 62f64.log2() > 128.0);
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn aliases_do_not_hide_our_own_paths() {
+    fn alias_cannot_shadow_our_own_paths() {
         assert!(Alias::parse("release-notes").is_some());
         for bad in ["api", "RAW", "Assets", "ab", "a/b"] {
             assert!(Alias::parse(bad).is_none(), "{bad}");
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn h8_tokens_are_never_printed_and_compare_in_constant_time() {
+    fn h8_token_is_not_printed_and_compares_in_constant_time() {
         let token = OwnerToken::random();
         assert!(!format!("{token:?}").contains(token.as_str()));
         assert!(Bearer::new(token.as_str()).is_some_and(|bearer| bearer.is(token.as_str())));

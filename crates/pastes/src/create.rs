@@ -1,4 +1,4 @@
-//! Making a paste: checked, committed with its bytes and its upload job, then uploaded.
+//! Creates a paste: checks it, commits it with its bytes and its upload job, and uploads it.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -17,12 +17,11 @@ use crate::model::{Created, NewPaste, Status};
 use crate::service::Pastes;
 use crate::settings::LEAST_EXPIRY;
 use crate::store::{ObjectKey, hash_of};
-use crate::upload::{ATTEMPTS, Task};
-use crate::writer::{Made, Plain};
+use crate::upload::Task;
+use crate::writer::{CreatedRow, NewRow, SharedCreate};
 
 const CREATE: &str = "select * from pastes.create_paste(\
-    $1, $2, $3, $4, $5, $6, make_interval(secs => $7), $8, $9, $10, $11, make_interval(secs => $12), \
-    $13)";
+    $1, $2, $3, $4, $5, $6, make_interval(secs => $7), $8, $9, $10, $11, make_interval(secs => $12))";
 /// Two random codes of the default length practically never collide; short ones, set by an operator,
 /// can.
 const TRIES: usize = 8;
@@ -46,15 +45,16 @@ impl Pastes {
         }
         for _ in 1..TRIES {
             match self.store_draft(&draft).await {
-                Err(CallError::Database(error)) if is_taken(&error) => {}
-                Err(error) => return Err(refused(error, &draft)),
+                Err(DraftError::Call(CallError::Database(error))) if is_taken(&error) => {}
+                Err(DraftError::Call(error)) => return Err(refused(error, &draft)),
+                Err(DraftError::Reply(why)) => return Err(Unavailable::Reply(why).into()),
                 Ok(created) => {
                     self.note_stored(draft.new.content.len());
                     return Ok(created);
                 }
             }
         }
-        Err(CreateError::Unavailable(Unavailable::Answer("no free code was found")))
+        Err(Unavailable::Reply("no free code was found").into())
     }
 
     fn check(&self, mut new: NewPaste) -> Result<Draft, CreateError> {
@@ -100,7 +100,7 @@ impl Pastes {
             return Ok(None);
         }
         let (code, paste_id) = (ShortCode::random(self.settings().code_length), Uuid::new_v4());
-        let plain = Plain {
+        let row = NewRow {
             code: code.clone(),
             paste_id,
             hash: draft.hash.clone(),
@@ -109,9 +109,13 @@ impl Pastes {
             language: draft.new.language.clone(),
             burn: draft.new.burn,
         };
-        let answer = self.0.writer.create(plain).await;
-        let answer = answer.map_err(|_| Unavailable::Answer("the database did not answer"))?;
-        let Some(Made { expires_at, key }) = answer else { return Ok(None) };
+        let CreatedRow { expires_at, key } = match self.0.writer.create(row).await {
+            SharedCreate::Created(created) => created,
+            SharedCreate::Alone => return Ok(None),
+            SharedCreate::Unknown => {
+                return Err(Unavailable::Reply("the database did not respond").into());
+            }
+        };
         self.upload_soon(key, draft);
         let delete_token = self.0.tokens.token(&code, paste_id);
         let status = Status::InProgress;
@@ -126,7 +130,7 @@ impl Pastes {
         }
     }
 
-    async fn store_draft(&self, draft: &Draft) -> Result<Created, CallError> {
+    async fn store_draft(&self, draft: &Draft) -> Result<Created, DraftError> {
         let code = match &draft.alias {
             Some(alias) => alias.clone(),
             None => ShortCode::random(self.settings().code_length),
@@ -156,15 +160,16 @@ impl Pastes {
                     (&key, Type::BYTEA),
                     (&payload, Type::BYTEA),
                     (&wait, Type::FLOAT8),
-                    (&ATTEMPTS, Type::INT4),
                 ],
             )
             .await?;
-        let row = rows.first().ok_or(CallError::TimedOut(Duration::ZERO))?;
+        let row = rows.first().ok_or(DraftError::Reply("create_paste returned no row"))?;
         let (code, paste_id): (&str, Uuid) = (row.get(0), row.get(1));
         let (expires_at, status, replayed): (Timestamp, &str, bool) =
-            (row.get(2), row.get(3), row.get(7));
-        let code: ShortCode = code.parse().map_err(|_| CallError::TimedOut(Duration::ZERO))?;
+            (row.get(2), row.get(3), row.get(6));
+        let code: ShortCode = code
+            .parse()
+            .map_err(|_| DraftError::Reply("create_paste returned a malformed code"))?;
         if !replayed {
             let content_hash = draft.hash.clone();
             let key = ObjectKey { content_hash, content_id: row.get(4), object_id: row.get(5) };
@@ -172,6 +177,19 @@ impl Pastes {
         }
         let delete_token = self.0.tokens.token(&code, paste_id);
         Ok(Created { code, delete_token, status: Status::of(status), expires_at, replayed })
+    }
+}
+
+/// Why a paste was not stored by itself.
+enum DraftError {
+    Call(CallError),
+    /// The function replied with something that it never returns.
+    Reply(&'static str),
+}
+
+impl From<CallError> for DraftError {
+    fn from(error: CallError) -> Self {
+        Self::Call(error)
     }
 }
 
@@ -184,7 +202,7 @@ fn request_key(key: &str, new: &NewPaste) -> Vec<u8> {
     let who = match (&new.owner, new.client) {
         (Some(owner), _) => format!("owner {:?}", owner.hash()),
         (None, Some(address)) => format!("address {address}"),
-        (None, None) => "nobody".to_owned(),
+        (None, None) => "unknown client".to_owned(),
     };
     Sha256::digest(format!("{who}\0{key}")).to_vec()
 }

@@ -28,19 +28,22 @@ pub const SCHEMA: Schema = Schema {
             name: "copies",
             sql: include_str!("../migrations/0003_copies.sql"),
         },
+        Migration { version: 4, name: "hooks", sql: include_str!("../migrations/0004_hooks.sql") },
     ],
+    // In this order: each file may use the functions of the files before it.
     functions: &[
-        ("moves", include_str!("../functions/010_moves.sql")),
-        ("create", include_str!("../functions/020_create.sql")),
-        ("upload", include_str!("../functions/030_upload.sql")),
-        ("expire", include_str!("../functions/040_expire.sql")),
-        ("read", include_str!("../functions/050_read.sql")),
-        ("end", include_str!("../functions/060_end.sql")),
-        ("moderate", include_str!("../functions/070_moderate.sql")),
+        ("moves", include_str!("../functions/moves.sql")),
+        ("jobs", include_str!("../functions/jobs.sql")),
+        ("create", include_str!("../functions/create.sql")),
+        ("upload", include_str!("../functions/upload.sql")),
+        ("expire", include_str!("../functions/expire.sql")),
+        ("read", include_str!("../functions/read.sql")),
+        ("end", include_str!("../functions/end.sql")),
+        ("moderate", include_str!("../functions/moderate.sql")),
     ],
 };
 
-/// How long one statement may take before the request is answered with 503.
+/// How long one statement may take before the request gets 503.
 const CALL_LIMIT: Duration = Duration::from_secs(10);
 
 /// Opens `count` sessions to spread statements over.

@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use leasehold::error::{ConnectError, SchemaError};
+use leasehold_http::duration;
 
-/// Why a paste was not made. Nothing was stored.
+/// Why a paste was not created. Nothing was stored.
 #[derive(Debug, thiserror::Error)]
 pub enum CreateError {
     #[error("a paste needs at least one byte")]
@@ -12,31 +13,31 @@ pub enum CreateError {
     #[error("the paste has {size} bytes; the limit here is {limit}")]
     TooLarge { size: usize, limit: usize },
     #[error(
-        "an alias has 3 to 32 letters, digits, dashes and underscores, and is none of our own paths"
+        "a custom link (alias) has 3 to 32 letters, digits, dashes and underscores, and is none of our own paths"
     )]
     BadAlias,
-    #[error("the alias {0:?} is taken")]
+    #[error("the custom link {0:?} is taken")]
     AliasTaken(String),
-    #[error("a paste lives between {least:?} and {most:?} here")]
+    #[error("a paste lives between {} and {} here", duration::verbose(*least), duration::verbose(*most))]
     BadExpiry { least: Duration, most: Duration },
     #[error("the language {0:?} is not known")]
     BadLanguage(String),
     #[error("an idempotency key has 1 to 200 printable characters")]
     BadKey,
-    #[error("this key came with another paste before; use a new key for a new paste")]
+    #[error("this idempotency key was sent with another paste; send a new key with a new paste")]
     KeyReused,
     /// The request's key created a paste, and that paste has ended.
-    #[error("the paste of this key is over; use a new key for a new paste")]
+    #[error("the paste of this idempotency key has ended; send a new key with a new paste")]
     Gone,
     #[error("this content was taken down and cannot be stored here")]
     Banned,
-    #[error("uploads are waiting for the store; try again in {retry_after:?}")]
+    #[error("too many bytes wait for their upload; try again in {}", duration::compact(*retry_after))]
     StagingFull { retry_after: Duration },
-    #[error("the service stores {quota} bytes at most, and they are used up")]
+    #[error("the service stores at most {quota} bytes, and they are used up")]
     QuotaFull { quota: u64 },
-    #[error("the owner token is not known; ask for a new one")]
+    #[error("the owner token is not known; create a new one with POST /api/v1/owners")]
     UnknownOwner,
-    #[error("the database does not answer")]
+    #[error("the database does not respond")]
     Unavailable(#[source] Unavailable),
 }
 
@@ -44,12 +45,12 @@ pub enum CreateError {
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
     /// Unknown, expired, deleted or failed: the reader does not learn which.
-    #[error("there is no such paste, or not any more")]
+    #[error("there is no such paste, or it has ended")]
     NotFound,
     /// The paste is live, but its bytes are not available right now.
-    #[error("the store does not answer; try again in {retry_after:?}")]
+    #[error("the store does not respond; try again in {}", duration::compact(*retry_after))]
     StoreDown { retry_after: Duration },
-    #[error("the database does not answer")]
+    #[error("the database does not respond")]
     Unavailable(#[source] Unavailable),
 }
 
@@ -58,21 +59,21 @@ pub enum ReadError {
 pub enum DeleteError {
     #[error("this token does not belong to the paste")]
     NotYours,
-    #[error("the database does not answer")]
+    #[error("the database does not respond")]
     Unavailable(#[source] Unavailable),
 }
 
 /// Why an operator's request was not carried out.
 #[derive(Debug, thiserror::Error)]
 pub enum OperateError {
-    #[error("there is no such paste, or not any more")]
+    #[error("there is no such paste, or it has ended")]
     NotFound,
     /// The name now belongs to another paste than the one that the operator means.
     #[error("another paste has this name now; nothing was taken down")]
     AnotherPaste,
     #[error("a content hash is 64 hexadecimal digits")]
     BadHash,
-    #[error("the database does not answer")]
+    #[error("the database does not respond")]
     Unavailable(#[source] Unavailable),
 }
 
@@ -87,18 +88,18 @@ pub enum StartError {
     #[error("{}", another_store(location, known.as_deref()))]
     AnotherStore { location: String, known: Option<String> },
     #[error(
-        "the tables of the paste service are not there; run: leasehold migrate up --service pastes"
+        "the tables of the paste service are missing; run: leasehold migrate up --service pastes"
     )]
     NotMigrated,
-    #[error("the database does not answer")]
+    #[error("the database does not respond")]
     Unavailable(#[source] Unavailable),
 }
 
 fn another_store(location: &str, known: Option<&str>) -> String {
     match known {
-        Some(known) => format!(
-            "{location} is not the store of this database, which keeps its content in {known}"
-        ),
+        Some(known) => {
+            format!("{location} is not the store of this database: its content is in {known}")
+        }
         None => format!("{location} is the store of another database"),
     }
 }
@@ -120,10 +121,10 @@ pub enum Unavailable {
     NoConnection(String),
     #[error("{0}")]
     Database(#[from] tokio_postgres::Error),
-    #[error("no answer within {0:?}")]
+    #[error("no reply within {}", duration::compact(*.0))]
     TimedOut(Duration),
-    #[error("an answer was not understood: {0}")]
-    Answer(&'static str),
+    #[error("the reply of the database makes no sense: {0}")]
+    Reply(&'static str),
 }
 
 macro_rules! from_unavailable {

@@ -1,23 +1,29 @@
-//! Finding pastes by code: lookups that arrive while a query is in flight share the next one.
+//! Finding pastes by code: many lookups share one query, see [`crate::coalesce`].
 
+use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
+use leasehold::database::Database;
 use leasehold::link::Links;
-use tokio::sync::{mpsc, oneshot};
 use tokio_postgres::types::Type;
 use uuid::Uuid;
 
+use crate::coalesce::{Coalescer, Limits, NoResult};
 use crate::code::ShortCode;
 use crate::database::sessions;
 use crate::error::Unavailable;
 use crate::model::Status;
 use crate::store::ObjectKey;
 
-/// The most codes per query.
-const MOST: usize = 256;
-/// How many lookups may wait; beyond it readers get an error and retry later.
-const WAITING: usize = 4096;
+const LIMITS: Limits<ShortCode> = Limits {
+    requests: 256,
+    weight: usize::MAX,
+    weight_of: |_| 1,
+    // Beyond it readers get an error and retry later.
+    waiting: 4096,
+};
 
 /// A live paste, without its bytes.
 #[derive(Clone, Debug)]
@@ -36,71 +42,48 @@ pub struct Found {
     pub life: Duration,
 }
 
-type Answer = Result<Option<Found>, Unavailable>;
-
-struct Question {
-    code: ShortCode,
-    reply: oneshot::Sender<Answer>,
-}
+type Lookup = Result<Option<Found>, Unavailable>;
 
 /// Looks up many codes per query.
-pub struct Lookups {
-    lanes: Vec<mpsc::Sender<Question>>,
-    next: std::sync::atomic::AtomicUsize,
-}
+pub struct Lookups(Coalescer<ShortCode, Lookup>);
 
 impl Lookups {
     /// Starts `lanes` tasks, each with a session of its own. They stop when this handle is dropped.
-    pub fn start(database: &leasehold::database::Database, lanes: usize) -> Self {
-        let lanes = (0..lanes.max(1))
-            .map(|_| {
-                let (sender, receiver) = mpsc::channel(WAITING);
-                tokio::spawn(ask(sessions(database, 1), receiver));
-                sender
-            })
-            .collect();
-        Self { lanes, next: std::sync::atomic::AtomicUsize::new(0) }
+    pub fn start(database: &Database, lanes: usize) -> Self {
+        let handlers = (0..lanes).map(|_| {
+            let sessions = Arc::new(sessions(database, 1));
+            move |codes: Vec<ShortCode>| find_all(Arc::clone(&sessions), codes)
+        });
+        Self(Coalescer::start(LIMITS, handlers))
     }
 
-    pub async fn look(&self, code: &ShortCode) -> Answer {
-        let turn = self.next.fetch_add(1, std::sync::atomic::Ordering::Relaxed) % self.lanes.len();
-        let (reply, answer) = oneshot::channel();
-        let asked = match self.lanes.get(turn) {
-            Some(lane) => lane.try_send(Question { code: code.clone(), reply }).is_ok(),
-            None => false,
-        };
-        if !asked {
-            return Err(Unavailable::NoConnection("too many readers are waiting".to_owned()));
+    /// Returns the live paste of a code.
+    pub async fn find(&self, code: &ShortCode) -> Lookup {
+        match self.0.request(code.clone()).await {
+            Ok(lookup) => lookup,
+            Err(NoResult::Full(_)) => {
+                Err(Unavailable::NoConnection("too many readers wait".to_owned()))
+            }
+            Err(NoResult::Unknown) => Err(Unavailable::Reply("the lookup was dropped")),
         }
-        answer.await.unwrap_or(Err(Unavailable::Answer("nobody answered")))
     }
 }
 
-async fn ask(sessions: Links, mut questions: mpsc::Receiver<Question>) {
-    let mut batch = Vec::with_capacity(MOST);
-    while questions.recv_many(&mut batch, MOST).await > 0 {
-        let mut codes: Vec<&str> = batch.iter().map(|question| question.code.as_str()).collect();
-        codes.sort_unstable();
-        codes.dedup();
-        let asked = Instant::now();
-        let answer =
-            sessions.query("select * from pastes.look($1)", &[(&codes, Type::TEXT_ARRAY)]).await;
-        match answer {
-            Ok(rows) => {
-                let found: std::collections::HashMap<String, Found> =
-                    rows.iter().map(|row| (row.get(0), read(row, asked))).collect();
-                for question in batch.drain(..) {
-                    let answer = found.get(question.code.as_str()).cloned();
-                    // Sending fails only if the reader has left.
-                    let _ = question.reply.send(Ok(answer));
-                }
-            }
-            Err(error) => {
-                let text = error.to_string();
-                for question in batch.drain(..) {
-                    let _ = question.reply.send(Err(Unavailable::NoConnection(text.clone())));
-                }
-            }
+async fn find_all(sessions: Arc<Links>, codes: Vec<ShortCode>) -> Option<Vec<Lookup>> {
+    let mut distinct: Vec<&str> = codes.iter().map(ShortCode::as_str).collect();
+    distinct.sort_unstable();
+    distinct.dedup();
+    let asked = Instant::now();
+    let sql = "select * from pastes.find_live($1)";
+    match sessions.query(sql, &[(&distinct, Type::TEXT_ARRAY)]).await {
+        Ok(rows) => {
+            let found: HashMap<&str, Found> =
+                rows.iter().map(|row| (row.get(0), read(row, asked))).collect();
+            Some(codes.iter().map(|code| Ok(found.get(code.as_str()).cloned())).collect())
+        }
+        Err(error) => {
+            let text = error.to_string();
+            Some(codes.iter().map(|_| Err(Unavailable::NoConnection(text.clone()))).collect())
         }
     }
 }

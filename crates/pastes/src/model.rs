@@ -47,8 +47,8 @@ impl Status {
         }
     }
 
-    pub(crate) fn of(word: &str) -> Self {
-        match word {
+    pub(crate) fn of(status: &str) -> Self {
+        match status {
             "PROCESSED" => Self::Processed,
             "FAILED" => Self::Failed,
             _ => Self::InProgress,

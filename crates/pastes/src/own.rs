@@ -95,7 +95,7 @@ impl Pastes {
             .rows(
                 "insert into pastes.reports (short_code, paste_id, content_hash, reason, contact) \
                  select l.code, l.paste_id, l.content_hash, $2, $3 \
-                   from pastes.look(array[$1::text]) l \
+                   from pastes.find_live(array[$1::text]) l \
                   where l.paste_id = coalesce($4, l.paste_id) \
                  returning id",
                 &[

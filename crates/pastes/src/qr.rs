@@ -23,7 +23,7 @@ mod tests {
     use super::svg;
 
     #[test]
-    fn a_code_is_an_image_without_scripts_styles_or_other_hosts() {
+    fn qr_code_is_an_svg_without_scripts_styles_or_other_hosts() {
         let svg = svg("https://paste.example/p/AbC").unwrap();
         assert!(svg.starts_with("<?xml"), "{svg}");
         assert!(svg.ends_with("</svg>"), "{svg}");
@@ -34,12 +34,12 @@ mod tests {
     }
 
     #[test]
-    fn a_url_that_does_not_fit_has_no_code() {
+    fn url_that_is_too_long_has_no_qr_code() {
         assert_eq!(svg(&"x".repeat(5000)), None);
     }
 
     #[test]
-    fn other_urls_have_other_codes() {
+    fn different_urls_have_different_qr_codes() {
         assert_ne!(svg("https://a.example/1"), svg("https://a.example/2"));
         assert_eq!(svg("https://a.example/1"), svg("https://a.example/1"));
     }

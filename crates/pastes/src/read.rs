@@ -7,7 +7,7 @@ use bytes::Bytes;
 use tokio_postgres::types::Type;
 use uuid::Uuid;
 
-use crate::cache::Known;
+use crate::cache::CachedPaste;
 use crate::code::ShortCode;
 use crate::error::{ReadError, Unavailable};
 use crate::lookup::Found;
@@ -18,14 +18,14 @@ use crate::store::StoreError;
 impl Pastes {
     /// Returns what a reader finds under a code.
     pub async fn read(&self, code: &ShortCode) -> Result<Reading, ReadError> {
-        if let Some(Known { paste, ask_again }) = self.0.cache.answer(code, Instant::now()) {
-            if ask_again {
+        if let Some(CachedPaste { paste, refresh }) = self.0.cache.lookup(code, Instant::now()) {
+            if refresh {
                 let (pastes, known) = (self.clone(), Arc::clone(&paste));
-                tokio::spawn(async move { pastes.ask_again(&known).await });
+                tokio::spawn(async move { pastes.refresh(&known).await });
             }
             return Ok(Reading::Ready(paste));
         }
-        let found = self.look(code).await?;
+        let found = self.find(code).await?;
         if found.burn {
             let Found { paste_id, language, size, expires_at, .. } = found;
             return Ok(Reading::Burns { paste_id, language, size, expires_at });
@@ -37,19 +37,19 @@ impl Pastes {
         };
         let asked = found.asked;
         let paste = Arc::new(paste(code, found, content));
-        self.0.cache.keep_answer(&paste, asked, self.settings().recheck);
+        self.0.cache.keep_lookup(&paste, asked, self.settings().recheck);
         Ok(Reading::Ready(paste))
     }
 
     /// Refreshes a cached lookup result, or drops it if the paste has ended. If the database does not
     /// respond, the cached result expires as planned.
-    async fn ask_again(&self, known: &Paste) {
-        let Ok(found) = self.0.lookups.look(&known.code).await else { return };
+    async fn refresh(&self, known: &Paste) {
+        let Ok(found) = self.0.lookups.find(&known.code).await else { return };
         match found {
             Some(found) if found.paste_id == known.paste_id => {
                 let (asked, content) = (found.asked, known.content.clone());
                 let paste = Arc::new(paste(&known.code, found, content));
-                self.0.cache.keep_answer(&paste, asked, self.settings().recheck);
+                self.0.cache.keep_lookup(&paste, asked, self.settings().recheck);
             }
             _ => self.0.cache.forget(&known.code),
         }
@@ -62,7 +62,7 @@ impl Pastes {
         code: &ShortCode,
         only: Option<Uuid>,
     ) -> Result<Arc<Paste>, ReadError> {
-        let found = self.look(code).await?;
+        let found = self.find(code).await?;
         if !found.burn || only.is_some_and(|only| only != found.paste_id) {
             return Err(ReadError::NotFound);
         }
@@ -80,8 +80,8 @@ impl Pastes {
         Ok(Arc::new(paste(code, found, content)))
     }
 
-    async fn look(&self, code: &ShortCode) -> Result<Found, ReadError> {
-        self.0.lookups.look(code).await?.ok_or(ReadError::NotFound)
+    async fn find(&self, code: &ShortCode) -> Result<Found, ReadError> {
+        self.0.lookups.find(code).await?.ok_or(ReadError::NotFound)
     }
 
     /// Returns the bytes, or `None` while the upload is in progress.
@@ -124,7 +124,7 @@ impl Pastes {
                 }
             }
             let paste_id = found.paste_id;
-            found = self.look(code).await?;
+            found = self.find(code).await?;
             // Another paste has the name now. It may burn, and it is not the one that the caller looked
             // up.
             if found.paste_id != paste_id {

@@ -6,13 +6,13 @@ use std::sync::atomic::AtomicU64;
 use leasehold::Leasehold;
 use leasehold::link::Links;
 
-use crate::belonging;
 use crate::cache::Cache;
 use crate::database::{SCHEMA, sessions};
 use crate::error::StartError;
 use crate::lookup::Lookups;
 use crate::settings::Settings;
 use crate::store::Store;
+use crate::store_id;
 use crate::token::TokenKey;
 use crate::upload::Uploader;
 use crate::writer::Writer;
@@ -57,7 +57,7 @@ impl Pastes {
         let rows = session.query_typed("select key from pastes.secret", &[]).await?;
         let secret = rows.first().map(|row| row.get(0)).ok_or(StartError::NotMigrated)?;
         let tokens = TokenKey::new(secret).ok_or(StartError::NotMigrated)?;
-        belonging::settle(&database, &store).await?;
+        store_id::compare_or_close(&database, &store).await?;
         let sessions = Arc::new(sessions(&database, WRITING));
         let uploader =
             settings.direct_upload.then(|| Uploader::start(store.clone(), Arc::clone(&sessions)));

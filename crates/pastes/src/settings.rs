@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use leasehold_http::duration;
+
 use crate::code::Bearer;
 use crate::error::StartError;
 
@@ -76,7 +78,8 @@ pub struct Limits {
 pub struct Expiry {
     /// Default: every night from midnight, UTC.
     pub when: When,
-    /// What keeps workers from claiming the same rows at the same moment. Safety never depends on it.
+    /// Spreads the claims of workers out, so that they do not look for the same rows at the same moment.
+    /// Safety never depends on it.
     /// Default: advisory.
     pub gate: GateKind,
     /// How many rows one claim takes. Default: 1000.
@@ -164,27 +167,38 @@ impl Settings {
 
     /// Checks that the settings are valid and consistent, before anything starts.
     pub fn check(&self) -> Result<(), StartError> {
-        let bad = |text: &str| Err(StartError::Settings(text.to_owned()));
+        let bad = |text: String| Err(StartError::Settings(text));
         check_base_url(&self.base_url)?;
         if self.default_expiry < LEAST_EXPIRY || self.default_expiry > self.max_expiry {
-            return bad("the default expiry must lie between 1 second and the maximum expiry");
+            return bad(format!(
+                "the default expiry is {}; it must be between 1 second and the maximum expiry, {}",
+                duration::verbose(self.default_expiry),
+                duration::verbose(self.max_expiry)
+            ));
         }
         if self.max_expiry > 3660 * DAY {
-            return bad("the maximum expiry is at most ten years");
+            let most = duration::verbose(self.max_expiry);
+            return bad(format!("the maximum expiry is {most}; it must be at most ten years"));
         }
         if self.max_size == 0 || self.max_size > 64 * 1024 * 1024 {
-            return bad("the size limit must be between 1 byte and 64 MiB");
+            let size = self.max_size;
+            return bad(format!("the size limit is {size} bytes; it must be 1 byte to 64 MiB"));
         }
         if !(6..=crate::code::LONGEST_CODE).contains(&self.code_length) {
-            return bad("codes have between 6 and 32 characters");
+            let length = self.code_length;
+            return bad(format!("codes have {length} characters; they must have 6 to 32"));
         }
         if self.recheck > Duration::from_secs(1) {
-            return bad(
-                "recheck is at most a second: a deleted paste must be gone within that time",
-            );
+            return bad(format!(
+                "recheck is {}; it must be at most 1 second: readers see a deleted paste until then",
+                duration::verbose(self.recheck)
+            ));
         }
         if self.expiry.batch == 0 || self.expiry.batch > 10_000 {
-            return bad("a batch of the expiry sweep has between 1 and 10000 rows");
+            let rows = self.expiry.batch;
+            return bad(format!(
+                "a batch of the expiry sweep has {rows} rows; it must have 1 to 10000"
+            ));
         }
         Ok(())
     }

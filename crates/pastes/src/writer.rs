@@ -1,9 +1,8 @@
-//! Many creates in one statement: those that arrive while one is in flight share the next.
-//!
-//! They then share one commit, one disk flush and one round trip. If the statement fails, each create
-//! is retried by itself and gets its own result.
+//! Many creates in one statement: see [`crate::coalesce`]. If the statement is refused, each create is
+//! retried by itself and gets its own result.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -11,26 +10,27 @@ use jiff::Timestamp;
 use leasehold::database::Database;
 use leasehold::error::CallError;
 use leasehold::link::Links;
-use tokio::sync::{mpsc, oneshot};
 use tokio_postgres::types::Type;
 use uuid::Uuid;
 
+use crate::coalesce::{Coalescer, Limits, NoResult};
 use crate::code::ShortCode;
 use crate::database::sessions;
 use crate::store::ObjectKey;
-use crate::upload::ATTEMPTS;
 
 const CREATE_MANY: &str =
-    "select * from pastes.create_many($1, $2, $3, $4, $5, $6, $7, make_interval(secs => $8), $9)";
-/// The most pastes per statement.
-const MOST: usize = 64;
-/// The most bytes per statement, beyond its first paste.
-const MOST_BYTES: usize = 4 * 1024 * 1024;
-/// How many creates may wait; beyond it they are sent one by one, limited only by the database.
-const WAITING: usize = 256;
+    "select * from pastes.create_many($1, $2, $3, $4, $5, $6, $7, make_interval(secs => $8))";
+
+const LIMITS: Limits<NewRow> = Limits {
+    requests: 64,
+    weight: 4 * 1024 * 1024,
+    weight_of: |row| row.content.len(),
+    // Beyond it creates are sent one by one, limited only by the database.
+    waiting: 256,
+};
 
 /// A paste that can share a statement.
-pub struct Plain {
+pub struct NewRow {
     pub code: ShortCode,
     pub paste_id: Uuid,
     pub hash: String,
@@ -41,93 +41,71 @@ pub struct Plain {
 }
 
 /// A created paste.
-pub struct Made {
+pub struct CreatedRow {
     pub expires_at: Timestamp,
     pub key: ObjectKey,
 }
 
-/// The result of a shared create. `None`: the statement was refused; retry this create by itself.
-pub type Answer = Option<Made>;
-
-pub struct Writer {
-    lanes: Vec<mpsc::Sender<(Plain, oneshot::Sender<Answer>)>>,
-    next: AtomicUsize,
+/// The outcome of a create in a shared statement.
+pub enum SharedCreate {
+    Created(CreatedRow),
+    /// It was not created with the others: create it by itself.
+    Alone,
+    /// The database did not respond. Whether the paste was created is unknown.
+    Unknown,
 }
+
+pub struct Writer(Coalescer<NewRow, Option<CreatedRow>>);
 
 impl Writer {
     /// Starts `lanes` tasks, each with a session of its own. They stop when this handle is dropped.
     pub fn start(database: &Database, lanes: usize, upload_after: Duration) -> Self {
-        let lanes = (0..lanes.max(1))
-            .map(|_| {
-                let (sender, receiver) = mpsc::channel(WAITING);
-                tokio::spawn(write(sessions(database, 1), receiver, upload_after));
-                sender
-            })
-            .collect();
-        Self { lanes, next: AtomicUsize::new(0) }
+        let handlers = (0..lanes).map(|_| {
+            let sessions = Arc::new(sessions(database, 1));
+            move |rows: Vec<NewRow>| create_all(Arc::clone(&sessions), rows, upload_after)
+        });
+        Self(Coalescer::start(LIMITS, handlers))
     }
 
-    /// Creates a paste together with others. `Err`: the outcome is unknown.
-    pub async fn create(&self, plain: Plain) -> Result<Answer, oneshot::error::RecvError> {
-        let turn = self.next.fetch_add(1, Ordering::Relaxed) % self.lanes.len();
-        let (reply, answer) = oneshot::channel();
-        let sent = match self.lanes.get(turn) {
-            Some(lane) => lane.try_send((plain, reply)).is_ok(),
-            None => false,
-        };
-        if sent { answer.await } else { Ok(None) }
-    }
-}
-
-async fn write(
-    sessions: Links,
-    mut waiting: mpsc::Receiver<(Plain, oneshot::Sender<Answer>)>,
-    upload_after: Duration,
-) {
-    let mut batch = Vec::with_capacity(MOST);
-    while let Some(first) = waiting.recv().await {
-        let mut bytes = first.0.content.len();
-        batch.push(first);
-        while batch.len() < MOST && bytes < MOST_BYTES {
-            let Ok(next) = waiting.try_recv() else { break };
-            bytes += next.0.content.len();
-            batch.push(next);
-        }
-        match create_all(&sessions, &batch, upload_after).await {
-            Ok(mut made) => {
-                for (plain, reply) in batch.drain(..) {
-                    // Sending fails only if the client has left; its paste is stored.
-                    let _ = reply.send(made.remove(plain.code.as_str()));
-                }
-            }
-            Err(error) if error.was_refused() => {
-                for (_, reply) in batch.drain(..) {
-                    let _ = reply.send(None);
-                }
-            }
-            // The outcome is unknown: drop the senders, so that no client gets a success.
-            Err(error) => {
-                tracing::warn!(%error, pastes = batch.len(), "creates without an answer");
-                batch.clear();
-            }
+    /// Creates a paste together with others.
+    pub async fn create(&self, row: NewRow) -> SharedCreate {
+        match self.0.request(row).await {
+            Ok(Some(created)) => SharedCreate::Created(created),
+            Ok(None) | Err(NoResult::Full(_)) => SharedCreate::Alone,
+            Err(NoResult::Unknown) => SharedCreate::Unknown,
         }
     }
 }
 
+/// Returns the created pastes in the order of the rows; all `None` if the statement was refused.
 async fn create_all(
-    sessions: &Links,
-    batch: &[(Plain, oneshot::Sender<Answer>)],
+    sessions: Arc<Links>,
+    rows: Vec<NewRow>,
     upload_after: Duration,
-) -> Result<std::collections::HashMap<String, Made>, CallError> {
-    let of = |pick: fn(&Plain) -> &str| batch.iter().map(|(p, _)| pick(p)).collect::<Vec<&str>>();
-    let (codes, hashes) = (of(|plain| plain.code.as_str()), of(|plain| &plain.hash));
-    let ids: Vec<Uuid> = batch.iter().map(|(plain, _)| plain.paste_id).collect();
-    let contents: Vec<&[u8]> = batch.iter().map(|(plain, _)| &plain.content[..]).collect();
-    let lives: Vec<f64> = batch.iter().map(|(plain, _)| plain.life.as_secs_f64()).collect();
-    let languages: Vec<Option<&str>> =
-        batch.iter().map(|(plain, _)| plain.language.as_deref()).collect();
-    let burns: Vec<bool> = batch.iter().map(|(plain, _)| plain.burn).collect();
-    let rows = sessions
+) -> Option<Vec<Option<CreatedRow>>> {
+    match send(&sessions, &rows, upload_after).await {
+        Ok(mut created) => Some(rows.iter().map(|row| created.remove(row.code.as_str())).collect()),
+        Err(error) if error.was_refused() => Some(rows.iter().map(|_| None).collect()),
+        Err(error) => {
+            tracing::warn!(%error, pastes = rows.len(), "the database did not respond to creates");
+            None
+        }
+    }
+}
+
+async fn send(
+    sessions: &Links,
+    rows: &[NewRow],
+    upload_after: Duration,
+) -> Result<HashMap<String, CreatedRow>, CallError> {
+    let text = |pick: fn(&NewRow) -> &str| rows.iter().map(pick).collect::<Vec<&str>>();
+    let (codes, hashes) = (text(|row| row.code.as_str()), text(|row| &row.hash));
+    let ids: Vec<Uuid> = rows.iter().map(|row| row.paste_id).collect();
+    let contents: Vec<&[u8]> = rows.iter().map(|row| &row.content[..]).collect();
+    let lives: Vec<f64> = rows.iter().map(|row| row.life.as_secs_f64()).collect();
+    let languages: Vec<Option<&str>> = rows.iter().map(|row| row.language.as_deref()).collect();
+    let burns: Vec<bool> = rows.iter().map(|row| row.burn).collect();
+    let created = sessions
         .query(
             CREATE_MANY,
             &[
@@ -139,17 +117,15 @@ async fn create_all(
                 (&languages, Type::TEXT_ARRAY),
                 (&burns, Type::BOOL_ARRAY),
                 (&upload_after.as_secs_f64(), Type::FLOAT8),
-                (&ATTEMPTS, Type::INT4),
             ],
         )
         .await?;
-    let hash_of: std::collections::HashMap<&str, &str> =
-        codes.iter().copied().zip(hashes.iter().copied()).collect();
-    let made = rows.iter().map(|row| {
+    let hash_of: HashMap<&str, &str> = codes.iter().copied().zip(hashes.iter().copied()).collect();
+    let created = created.iter().map(|row| {
         let (code, object_id): (String, Uuid) = (row.get(0), row.get(3));
         let content_hash = hash_of.get(code.as_str()).map_or("", |hash| hash).to_owned();
         let key = ObjectKey { content_hash, content_id: row.get(2), object_id };
-        (code, Made { expires_at: row.get(1), key })
+        (code, CreatedRow { expires_at: row.get(1), key })
     });
-    Ok(made.collect())
+    Ok(created.collect())
 }

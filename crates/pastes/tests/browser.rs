@@ -7,9 +7,9 @@
     reason = "a test stops at the first surprise"
 )]
 
-#[path = "it/rig.rs"]
+#[path = "it/fixture.rs"]
 #[allow(dead_code, reason = "shared with the other tests, which use more of it")]
-mod rig;
+mod fixture;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -22,18 +22,18 @@ use pastes::http::ServerLimits;
 use pastes::{Limits, Settings};
 use tokio::net::TcpListener;
 
-use self::rig::Rig;
+use self::fixture::Fixture;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn h3_h10_people_can_use_every_page_with_a_real_browser() {
+async fn h3_h10_users_can_use_every_page_in_a_real_browser() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/browser");
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let base = format!("http://{}", listener.local_addr().unwrap());
     // Nothing uploads by itself: the script triggers the upload, and first looks at the waiting page.
     let limits = Limits { creates_per_second: 0, reads_per_second: 0, ..Limits::default() };
-    let settings = Settings { base_url: base.clone(), limits, ..rig::settings() };
-    let rig = Arc::new(Rig::with(settings).await);
-    let service = pastes::router(rig.pastes.clone());
+    let settings = Settings { base_url: base.clone(), limits, ..fixture::settings() };
+    let fixture = Arc::new(Fixture::with(settings).await);
+    let service = pastes::router(fixture.pastes.clone());
     // Keep idle connections open: otherwise the script's next request could be lost.
     let limits = ServerLimits { head: Duration::from_secs(600), ..ServerLimits::default() };
     let forever = std::future::pending();
@@ -41,7 +41,7 @@ async fn h3_h10_people_can_use_every_page_with_a_real_browser() {
 
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let control = format!("http://{}", listener.local_addr().unwrap());
-    let worker = Arc::clone(&rig);
+    let worker = Arc::clone(&fixture);
     let work = post(move || async move { worker.work().await });
     let controlling = tokio::spawn(async move {
         axum::serve(listener, Router::new().route("/work", work)).await.unwrap();

@@ -1,12 +1,12 @@
-// Comfort for the pages of the paste service. Every page works without scripts.
+// The scripts of the paste service. Every page works without them.
 //
-// These files are served as one; this one comes first.
+// The service sends these files as one; this one comes first.
 "use strict";
 const pastes = (() => {
   const one = (selector) => document.querySelector(selector);
   const all = (selector) => [...document.querySelectorAll(selector)];
 
-  // Storage can be forbidden or full: then choices last as long as the page.
+  // The browser may forbid storage, or it may be full: then choices last as long as the page.
   const stored = {
     get(name) {
       try {
@@ -20,30 +20,30 @@ const pastes = (() => {
         if (value === null) localStorage.removeItem(`pastes.${name}`);
         else localStorage.setItem(`pastes.${name}`, value);
       } catch {
-        // Nothing to do.
+        // The choice is lost with the page.
       }
     },
   };
 
-  // Tells people who do not see the page change. The same words twice are still read twice.
-  function say(words) {
-    const place = one("#say");
-    place.textContent = "";
+  // Announces a change to users of screen readers. Cleared first, so that the same text is read twice.
+  function announce(text) {
+    const region = one("#announcements");
+    region.textContent = "";
     setTimeout(() => {
-      place.textContent = words;
+      region.textContent = text;
     }, 50);
   }
 
-  // Shows a result on the button that was pressed, then its own words again.
-  function answer(button, words) {
-    say(words);
-    button.dataset.words ??= button.textContent;
-    button.textContent = words;
-    clearTimeout(button.answering);
-    button.answering = setTimeout(() => {
-      button.textContent = button.dataset.words;
+  // Shows a result on the button that was pressed, for 1.6 s, then its label again.
+  function showResult(button, text) {
+    announce(text);
+    button.dataset.label ??= button.textContent;
+    button.textContent = text;
+    clearTimeout(button.resetting);
+    button.resetting = setTimeout(() => {
+      button.textContent = button.dataset.label;
     }, 1600);
   }
 
-  return { one, all, stored, say, answer };
+  return { one, all, stored, announce, showResult };
 })();

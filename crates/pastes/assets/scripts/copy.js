@@ -1,12 +1,12 @@
 
 // Copying and saving.
 (() => {
-  const { one, all, answer } = pastes;
+  const { one, all, showResult } = pastes;
 
   const textOf = (element) =>
     element instanceof HTMLInputElement ? element.value : element.querySelector("code").textContent;
 
-  // What is not whole on the page is fetched.
+  // A text that is truncated on the page is fetched in full.
   async function textFor(button) {
     if (!button.dataset.from) return textOf(one(button.dataset.copy));
     const response = await fetch(button.dataset.from, { signal: AbortSignal.timeout(20_000) });
@@ -19,7 +19,7 @@
       await navigator.clipboard.writeText(text);
       return;
     }
-    // Plain http on a name that is not localhost: only the old way is allowed there.
+    // Over plain http on a host that is not localhost, browsers allow only execCommand.
     const box = document.createElement("textarea");
     box.value = text;
     box.className = "visually-hidden";
@@ -38,9 +38,9 @@
       button.addEventListener("click", async () => {
         try {
           await toClipboard(await textFor(button));
-          answer(button, "Copied");
+          showResult(button, "Copied");
         } catch {
-          answer(button, "Could not copy");
+          showResult(button, "Could not copy");
         }
       });
     }
@@ -52,7 +52,7 @@
         link.download = button.dataset.name;
         link.click();
         setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
-        answer(button, "Saved");
+        showResult(button, "Saved");
       });
     }
     for (const field of all(".copyable input")) {

@@ -1,7 +1,7 @@
 
-// The form that makes pastes.
+// The form that creates pastes.
 (() => {
-  const { one, stored, say } = pastes;
+  const { one, stored, announce } = pastes;
 
   const size = (bytes) =>
     bytes < 1024 ? `${bytes} bytes` : `${(bytes / 1024).toFixed(1)} KiB`;
@@ -13,33 +13,33 @@
     const limit = Number(text.dataset.limit);
 
     const problem = () => {
-      if (file.files.length > 0 && text.value !== "") return "Save the text or the file, not both.";
+      if (file.files.length > 0 && text.value !== "") return "Save either the text or the file.";
       if (file.files.length > 0) {
         const over = file.files[0].size > limit;
-        return over ? `This file has ${size(file.files[0].size)}, more than fits.` : "";
+        return over ? `This file has ${size(file.files[0].size)}; the limit is ${size(limit)}.` : "";
       }
-      if (text.value === "") return "There is nothing to save yet.";
+      if (text.value === "") return "Type or paste a text first.";
       // A character has at most three bytes per unit: short texts need no counting.
       if (text.value.length * 3 <= limit) return "";
       const bytes = new TextEncoder().encode(text.value).length;
-      return bytes > limit ? `This text has ${size(bytes)}, more than fits.` : "";
+      return bytes > limit ? `This text has ${size(bytes)}; the limit is ${size(limit)}.` : "";
     };
-    // The same key is the same paste: after a lost answer, saving again makes no second one.
+    // The same key returns the same paste: after a lost response, saving again creates no second one.
     const key = document.createElement("input");
     key.type = "hidden";
     key.name = "key";
     form.append(key);
-    const anotherKey = () => {
+    const newKey = () => {
       const bytes = crypto.getRandomValues(new Uint8Array(16));
       key.value = [...bytes].map((byte) => byte.toString(16).padStart(2, "0")).join("");
     };
-    anotherKey();
+    newKey();
     form.addEventListener("input", () => {
       text.setCustomValidity("");
-      anotherKey();
+      newKey();
     });
 
-    // Whoever wanted a list wants it the next time.
+    // A user who listed a paste probably lists the next one.
     const remember = one("#remember");
     if (stored.get("remember") === "on") remember.checked = true;
     remember.addEventListener("change", () => {
@@ -47,12 +47,12 @@
     });
 
     form.addEventListener("submit", (event) => {
-      const words = problem();
-      text.setCustomValidity(words);
-      if (words !== "") {
+      const message = problem();
+      text.setCustomValidity(message);
+      if (message !== "") {
         event.preventDefault();
         text.reportValidity();
-        say(words);
+        announce(message);
         return;
       }
       // A second click must not save a second paste.
@@ -60,9 +60,9 @@
       form.dataset.sent = "1";
       save.textContent = "Saving…";
     });
-    // Back from the paste, the form can be used again, for another one.
+    // A user who returns from the paste can fill in the form for another one.
     addEventListener("pageshow", (event) => {
-      if (event.persisted) anotherKey();
+      if (event.persisted) newKey();
       delete form.dataset.sent;
       save.textContent = "Save";
     });
@@ -75,7 +75,7 @@
       event.preventDefault();
       file.files = event.dataTransfer.files;
       form.dispatchEvent(new Event("input"));
-      say(`File ${file.files[0].name} will be saved`);
+      announce(`File ${file.files[0].name} will be saved`);
     });
   }
 

@@ -1,5 +1,5 @@
 
-// Keys, and the list of them.
+// Keyboard shortcuts, and the dialog that lists them.
 (() => {
   const { one, all, stored, step } = pastes;
 
@@ -9,9 +9,9 @@
 
   function setUpKeys() {
     const dialog = one("#help");
-    const switched = one("#single-keys");
-    switched.checked = stored.get("keys") !== "off";
-    switched.addEventListener("change", () => stored.set("keys", switched.checked ? null : "off"));
+    const singleKeys = one("#single-keys");
+    singleKeys.checked = stored.get("keys") !== "off";
+    singleKeys.addEventListener("change", () => stored.set("keys", singleKeys.checked ? null : "off"));
 
     const button = one("#keys");
     button.hidden = false;
@@ -32,7 +32,7 @@
       }
       const modified = event.ctrlKey || event.metaKey || event.altKey;
       if (modified || event.isComposing || event.defaultPrevented) return;
-      if (!switched.checked || dialog.open || typing(event.target)) return;
+      if (!singleKeys.checked || dialog.open || typing(event.target)) return;
       if (one(".code") && (event.key === "j" || event.key === "J")) return step(1, event.shiftKey);
       if (one(".code") && (event.key === "k" || event.key === "K")) return step(-1, event.shiftKey);
       const target = all("[data-key]").find((it) => it.dataset.key === event.key && !it.hidden);
@@ -56,12 +56,12 @@
 
   function entry([key, does]) {
     const name = document.createElement("dt");
-    const words = document.createElement("dd");
+    const action = document.createElement("dd");
     const cap = document.createElement("kbd");
     cap.textContent = key;
     name.append(cap);
-    words.textContent = does;
-    return [name, words];
+    action.textContent = does;
+    return [name, action];
   }
 
   setUpKeys();

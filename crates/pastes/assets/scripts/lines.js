@@ -1,7 +1,7 @@
 
-// Lines: wrapping, marking, pointing at them.
+// Lines: wrapping, marking and linking them.
 (() => {
-  const { one, all, stored, say } = pastes;
+  const { one, all, stored, announce } = pastes;
   const root = document.documentElement;
 
   function setUpWrap() {
@@ -10,9 +10,9 @@
     const show = () => button.setAttribute("aria-pressed", root.classList.contains("wrap"));
     button.addEventListener("click", () => {
       const on = root.classList.toggle("wrap");
-      stored.set("wrap", on ? "on" : null);
+      stored.set("wrap", on ? "on" : "off");
       show();
-      say(on ? "Long lines wrap" : "Long lines scroll");
+      announce(on ? "Long lines wrap" : "Long lines scroll");
     });
     show();
     button.hidden = false;
@@ -59,7 +59,7 @@
     }
     const { from, to } = range();
     document.getElementById(`L${to}`)?.scrollIntoView({ block: "nearest" });
-    say(from === to ? `Line ${from}` : `Lines ${from} to ${to}`);
+    announce(from === to ? `Line ${from}` : `Lines ${from} to ${to}`);
   }
 
   function setUpLines() {

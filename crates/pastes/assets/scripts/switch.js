@@ -1,7 +1,7 @@
 
-// The theme: as the system has it, light, or dark.
+// The theme: that of the system, light, or dark.
 (() => {
-  const { one, stored, say } = pastes;
+  const { one, stored, announce } = pastes;
   const root = document.documentElement;
 
   function setUpTheme() {
@@ -18,7 +18,7 @@
       else root.dataset.theme = next;
       stored.set("theme", next === "auto" ? null : next);
       show();
-      say(`Theme: ${next}`);
+      announce(`Theme: ${next}`);
     });
     show();
     button.hidden = false;

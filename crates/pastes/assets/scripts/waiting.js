@@ -1,7 +1,7 @@
 
-// Waiting for a paste that is being stored.
+// The page of a paste whose upload is in progress.
 (() => {
-  const { one, say } = pastes;
+  const { one, announce } = pastes;
 
   function setUpWaiting() {
     const panel = one("[data-wait]");
@@ -9,13 +9,13 @@
     let delay = 500;
 
     const later = () => {
-      // Some spread, so that many waiting pages do not ask in step.
-      setTimeout(look, delay * (0.8 + 0.4 * Math.random()));
+      // With jitter, so that many waiting pages do not poll at the same moment.
+      setTimeout(poll, delay * (0.8 + 0.4 * Math.random()));
       delay = Math.min(delay * 1.4, 5000);
     };
-    async function look() {
+    async function poll() {
       if (document.hidden) {
-        document.addEventListener("visibilitychange", look, { once: true });
+        document.addEventListener("visibilitychange", poll, { once: true });
         return;
       }
       let ready = false;
@@ -26,10 +26,10 @@
           cache: "no-store",
           signal,
         });
-        // Not ready, or too many questions: ask again later.
+        // Not uploaded yet, or too many requests: poll again later.
         ready = response.status !== 503 && response.status !== 429;
       } catch {
-        // The network is away for a moment.
+        // The network failed: poll again later.
       }
       if (ready) arrived(panel);
       else later();
@@ -37,18 +37,18 @@
     later();
   }
 
-  // Whoever is busy with the link or the token above is not interrupted.
+  // A reload would interrupt a user who copies the link or the token above.
   function arrived(panel) {
     const above = one(".created");
     if (!above || !(above.contains(document.activeElement) || above.querySelector("[open]"))) {
       location.reload();
       return;
     }
-    panel.querySelector("h1").textContent = "It is there";
+    panel.querySelector("h1").textContent = "Ready";
     panel.querySelector("p").textContent = "This paste can be read now.";
     panel.querySelector(".pulse").remove();
-    panel.querySelector(".hint a").textContent = "Show it";
-    say("This paste can be read now.");
+    panel.querySelector(".hint a").textContent = "Show the paste";
+    announce("This paste can be read now.");
   }
 
   setUpWaiting();

@@ -1,8 +1,11 @@
-// Runs before anything is painted, too: long lines that were wrapped earlier never jump.
+// Runs before the browser paints, too: otherwise long lines would first scroll and then wrap.
 (() => {
   try {
-    if (localStorage.getItem("pastes.wrap") === "on") document.documentElement.classList.add("wrap");
+    // On a narrow screen most lines are too long, and nothing shows that they scroll.
+    const narrow = matchMedia("(max-width: 40rem)").matches;
+    const choice = localStorage.getItem("pastes.wrap") ?? (narrow ? "on" : "off");
+    if (choice === "on") document.documentElement.classList.add("wrap");
   } catch {
-    // Storage can be forbidden; then lines are as long as they are.
+    // The browser may forbid storage; then long lines scroll.
   }
 })();

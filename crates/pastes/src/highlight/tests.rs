@@ -1,4 +1,4 @@
-#![allow(clippy::string_slice, reason = "a wrong cut ends the test, as it should")]
+#![allow(clippy::string_slice, reason = "a wrong slice ends the test, as it should")]
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -58,8 +58,8 @@ fn is_ours(tag: &str) -> bool {
         .is_some_and(|code| code.bytes().all(|b| b.is_ascii_hexdigit()))
 }
 
-/// Limits with so much time that a slow machine changes nothing.
-fn patient() -> Limits {
+/// Limits with an hour of time, so that a slow machine changes nothing.
+fn no_time_limit() -> Limits {
     Limits { budget: Duration::from_secs(3600), ..Limits::default() }
 }
 
@@ -89,7 +89,7 @@ const ATTACKS: &[&str] = &[
 fn h3_no_text_becomes_markup_in_any_language() {
     for language in every_language() {
         for attack in ATTACKS {
-            let shown = highlight_within(attack, Some(language.id), &patient());
+            let shown = highlight_within(attack, Some(language.id), &no_time_limit());
             assert_eq!(
                 text_content(&shown.html),
                 attack.replace('\0', "\u{fffd}"),
@@ -108,7 +108,7 @@ fn h3_no_text_becomes_markup_in_any_language() {
 }
 
 #[test]
-fn h3_a_language_from_outside_is_a_name_to_look_up_and_never_markup() {
+fn h3_unknown_language_is_plain_text_and_never_markup() {
     for attack in ATTACKS {
         let shown = highlight("x", Some(attack));
         assert_eq!(shown.language.id, "text");
@@ -135,21 +135,21 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
     #[test]
-    fn h3_the_text_content_is_the_text(text in any_text(), n in 0..200_usize) {
+    fn h3_text_content_of_the_html_is_the_text(text in any_text(), n in 0..200_usize) {
         let all: Vec<_> = every_language().collect();
         let language = all[n % all.len()];
-        let shown = highlight_within(&text, Some(language.id), &patient());
+        let shown = highlight_within(&text, Some(language.id), &no_time_limit());
         prop_assert_eq!(text_content(&shown.html), text.replace('\0', "\u{fffd}"));
         prop_assert_eq!(shown.lines, text.split_inclusive('\n').count());
         prop_assert_eq!(shown.html.matches("class=\"l\"").count(), shown.lines);
         prop_assert!(!shown.truncated);
-        let again = highlight_within(&text, Some(language.id), &patient());
+        let again = highlight_within(&text, Some(language.id), &no_time_limit());
         prop_assert_eq!(shown, again, "the same text looks the same");
     }
 
     #[test]
-    fn what_is_cut_off_is_the_beginning_of_the_text(text in any_text(), room in 0..200_usize, lines in 1..5_usize) {
-        let limits = Limits { shown_bytes: room, shown_lines: lines, ..patient() };
+    fn truncated_html_shows_the_beginning_of_the_text(text in any_text(), room in 0..200_usize, lines in 1..5_usize) {
+        let limits = Limits { shown_bytes: room, shown_lines: lines, ..no_time_limit() };
         let shown = highlight_within(&text, Some("rust"), &limits);
         let seen = text_content(&shown.html);
         let text = text.replace('\0', "\u{fffd}");
@@ -159,7 +159,7 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_are_text_or_not(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+    fn render_accepts_any_bytes(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
         match render(&bytes, None, Colours::Wanted) {
             Content::Text(text) => prop_assert_eq!(text_content(&text.html).into_bytes(), bytes),
             Content::Binary => prop_assert!(bytes.contains(&0) || std::str::from_utf8(&bytes).is_err()),
@@ -168,7 +168,7 @@ proptest! {
 }
 
 #[test]
-fn bytes_that_are_not_text_are_not_shown() {
+fn bytes_that_are_not_text_are_binary() {
     for bytes in [&b"\x89PNG\r\n"[..], b"caf\xe9", b"MZ\0\0", b"\xff\xfea\0"] {
         assert_eq!(render(bytes, None, Colours::Wanted), Content::Binary, "{bytes:?}");
     }
@@ -177,8 +177,8 @@ fn bytes_that_are_not_text_are_not_shown() {
 }
 
 #[test]
-fn tokens_get_our_classes() {
-    let shown = highlight_within("let x = \"a\\n\"; // why\n", Some("rust"), &patient());
+fn tokens_get_classes_of_our_stylesheet() {
+    let shown = highlight_within("let x = \"a\\n\"; // why\n", Some("rust"), &no_time_limit());
     for (class, words) in [("kwd", "let"), ("str", "\"a"), ("esc", "\\n"), ("com", "// why")] {
         let span = format!("<span class=\"t-{class}\">{words}</span>");
         assert!(shown.html.contains(&span), "{span} is not in {}", shown.html);
@@ -187,7 +187,7 @@ fn tokens_get_our_classes() {
 }
 
 #[test]
-fn languages_of_our_own_get_their_colours() {
+fn own_grammars_highlight_their_languages() {
     for (language, text, class, words) in [
         ("toml", "[package]\nname = \"x\\n\" # why\n", "hed", "[package]"),
         ("toml", "name = \"x\"\n", "tag", "name"),
@@ -206,7 +206,7 @@ fn languages_of_our_own_get_their_colours() {
         ("elixir", "def f(x), do: :ok\n", "kwd", "def"),
         ("hcl", "resource \"a\" \"b\" {} // why\n", "kwd", "resource"),
     ] {
-        let shown = highlight_within(text, Some(language), &patient());
+        let shown = highlight_within(text, Some(language), &no_time_limit());
         let span = format!("<span class=\"t-{class}\">{words}</span>");
         assert!(shown.html.contains(&span), "{language}: {span} is not in {}", shown.html);
         assert_eq!((text_content(&shown.html).as_str(), shown.plain), (text, None));
@@ -214,8 +214,8 @@ fn languages_of_our_own_get_their_colours() {
 }
 
 #[test]
-fn colours_go_on_over_the_end_of_a_line() {
-    let shown = highlight_within("/* one\ntwo */ let\n", Some("rust"), &patient());
+fn highlighting_continues_over_line_ends() {
+    let shown = highlight_within("/* one\ntwo */ let\n", Some("rust"), &no_time_limit());
     assert!(shown.html.contains("<span class=\"t-com\">two */</span>"), "{}", shown.html);
 }
 
@@ -228,7 +228,7 @@ fn every_class_has_a_style() {
 }
 
 #[test]
-fn every_language_has_a_grammar_one_name_and_its_place_in_the_menu() {
+fn every_language_has_a_grammar_and_unique_names() {
     let mut names = BTreeSet::new();
     for language in every_language() {
         assert!(language.id == "text" || language.syntax().is_some(), "{}", language.id);
@@ -246,7 +246,7 @@ fn every_language_has_a_grammar_one_name_and_its_place_in_the_menu() {
 }
 
 #[test]
-fn languages_are_found_by_file_name_and_first_line() {
+fn detect_finds_languages_by_file_name_and_first_line() {
     for (file, id) in [
         ("main.rs", "rust"),
         ("A.PY", "python"),
@@ -288,30 +288,30 @@ fn languages_are_found_by_file_name_and_first_line() {
 }
 
 #[test]
-fn what_is_too_large_or_too_long_or_too_slow_is_shown_plain() {
+fn text_over_a_limit_is_not_highlighted() {
     let code = "let x = 1;\n";
     let plain = |text: &str, limits: Limits| {
         let shown = highlight_within(text, Some("rust"), &limits);
         assert_eq!(text_content(&shown.html), text);
         (shown.plain, shown.html.contains("t-kwd"))
     };
-    assert_eq!(plain(code, patient()), (None, true));
-    let small = Limits { coloured_bytes: code.len(), ..patient() };
+    assert_eq!(plain(code, no_time_limit()), (None, true));
+    let small = Limits { coloured_bytes: code.len(), ..no_time_limit() };
     assert_eq!(plain(code, small.clone()), (None, true));
     assert_eq!(plain(&code.repeat(2), small), (Some(Plain::TooLarge), false));
-    let narrow = Limits { coloured_line: 20, ..patient() };
+    let narrow = Limits { coloured_line: 20, ..no_time_limit() };
     let long = format!("{}\n{code}", "é".repeat(21));
     assert_eq!(plain(&long, narrow.clone()), (Some(Plain::LongLines), true), "only that line");
     assert_eq!(plain("let x = \"a long line\";", narrow.clone()), (Some(Plain::LongLines), false));
     assert_eq!(plain(&format!("{}\n{code}", "é".repeat(20)), narrow), (None, true));
-    let hasty = Limits { budget: Duration::ZERO, ..patient() };
+    let hasty = Limits { budget: Duration::ZERO, ..no_time_limit() };
     assert_eq!(plain(code, hasty), (Some(Plain::TooSlow), false));
-    let sparing = Limits { coloured_html: 100, ..patient() };
+    let sparing = Limits { coloured_html: 100, ..no_time_limit() };
     assert_eq!(plain(&code.repeat(5), sparing), (Some(Plain::TooSlow), true));
 }
 
 #[test]
-fn a_text_of_line_ends_stays_small_and_whole() {
+fn text_of_empty_lines_is_truncated_or_one_block() {
     let text = "\n".repeat(100_000);
     let shown = highlight(&text, None);
     assert!(shown.truncated && shown.lines == 100_000);
@@ -332,7 +332,7 @@ fn h3_characters_that_reorder_text_are_marked() {
 #[test]
 fn e40_html_of_any_text_is_bounded() {
     let bounded = |text: &str, language| {
-        let shown = highlight_within(text, Some(language), &patient());
+        let shown = highlight_within(text, Some(language), &no_time_limit());
         assert!(shown.html.len() < (4 << 20) + 200_000, "{}", shown.html.len());
         assert!(text.replace('\0', "\u{fffd}").starts_with(&text_content(&shown.html)));
         shown

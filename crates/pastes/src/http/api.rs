@@ -2,25 +2,22 @@
 
 use axum::extract::{Request, State};
 use axum::http::{StatusCode, header};
-use axum::response::Response;
-use leasehold_http::answers::empty;
-use leasehold_http::body::{BodyError, keep};
-use leasehold_http::failures::IntoProblem;
+use leasehold_http::body::{BodyError, hold_memory};
 use leasehold_http::json::JsonError;
+use leasehold_http::problems::{CommonProblem, IntoProblem};
 use leasehold_http::request::{limit, query};
+use leasehold_http::responses::empty;
 use serde::Serialize;
 
 use super::create;
-use super::errors::Failure;
 use super::headers;
-use super::orders::ReportRequest;
+use super::moderation::ReportRequest;
+use super::problems::{HandlerResult, PasteProblem};
 use super::read::{burn_now, ready};
 use super::web::{Shared, code_in, create_token, largest_json, owner};
 use super::wire::{CreateRequest, CreatedPaste, FullPaste, NewOwner, OwnPaste, OwnPastes};
 use crate::error::{CreateError, ReadError};
 use crate::model::{Cursor, NewPaste, Report};
-
-type Answer = Result<Response, Failure>;
 
 /// JSON may escape one character as six: `\u0041`.
 const LONGEST_LETTER: usize = 6;
@@ -30,23 +27,23 @@ pub const SMALL: usize = 64 * 1024;
 const PAGE: u32 = 50;
 const LARGEST_PAGE: u32 = 200;
 
-/// Makes a paste.
+/// Creates a paste.
 #[utoipa::path(post, path = "/api/v1/pastes", tag = "pastes", operation_id = "createPaste",
     request_body = CreateRequest,
-    params(("Idempotency-Key" = Option<String>, Header, description = "Repeating a request with its key gives the same paste, and `Idempotent-Replayed: true`; with other content it is refused.", min_length = 1, max_length = 200, pattern = "^[!-~]([ -~]{0,198}[!-~])?$")),
-    responses((status = 201, description = "Made, or made before with the same key", body = CreatedPaste, headers(
+    params(("Idempotency-Key" = Option<String>, Header, description = "Repeating a request with its key returns the same paste, and `Idempotent-Replayed: true`. Another paste with the same key is refused.", min_length = 1, max_length = 200, pattern = "^[!-~]([ -~]{0,198}[!-~])?$")),
+    responses((status = 201, description = "Created now, or before with the same key", body = CreatedPaste, headers(
         ("Location" = String), ("X-Delete-Token" = String), ("X-Expires-At" = String)))),
     security((), ("owner" = [])))]
-pub async fn create(State(web): State<Shared>, request: Request) -> Answer {
+pub async fn create(State(web): State<Shared>, request: Request) -> HandlerResult {
     let client = web.client(&request);
     web.creates.admit(client)?;
-    web.admit_maker(create_token(request.headers()))?;
+    web.admit_creator(create_token(request.headers()))?;
     let most = web.pastes.settings().max_size;
     let limit = most.saturating_mul(LONGEST_LETTER) + OVERHEAD;
     let (parts, body) = request.into_parts();
     let received = web.budget.of(client).json::<CreateRequest>(&parts.headers, body, limit).await;
-    let (new, held) = received.map_err(|error| match error {
-        JsonError::Body(BodyError::TooLarge { .. }) => Failure::TooLarge { limit: most },
+    let (new, permit) = received.map_err(|error| match error {
+        JsonError::Body(BodyError::TooLarge { .. }) => PasteProblem::TooLarge { limit: most },
         error => error.into(),
     })?;
     let new = NewPaste {
@@ -59,8 +56,8 @@ pub async fn create(State(web): State<Shared>, request: Request) -> Answer {
         idempotency_key: create::key(&parts.headers)?,
         client,
     };
-    let created = create::make(&web, new, held).await?;
-    let mut response = answer(StatusCode::CREATED, &CreatedPaste::of(&web, &created))?;
+    let created = create::create_paste(&web, new, permit).await?;
+    let mut response = json(StatusCode::CREATED, &CreatedPaste::of(&web, &created))?;
     create::describe(&web, &created, &mut response);
     Ok(response)
 }
@@ -69,69 +66,69 @@ pub async fn create(State(web): State<Shared>, request: Request) -> Answer {
 #[utoipa::path(get, path = "/api/v1/pastes/{code}", tag = "pastes", operation_id = "readPaste",
     params(("code" = String, Path, pattern = "^[A-Za-z0-9_-]{1,32}$")),
     responses((status = 200, description = "The paste", body = FullPaste)))]
-pub async fn read(State(web): State<Shared>, request: Request) -> Answer {
+pub async fn read(State(web): State<Shared>, request: Request) -> HandlerResult {
     web.admit_read(&request)?;
     let (code, client) = (code_in(&request, 3)?, web.client(&request));
     let paste = ready(web.pastes.read(&code).await?, &code)?;
-    let held = web.room(client, largest_json(paste.content.len())).await?;
-    let mut response = answer(StatusCode::OK, &FullPaste::of(&web, &paste))?;
-    response.headers_mut().insert(header::CACHE_CONTROL, headers::keep(paste.life));
-    Ok(keep(response, held))
+    let permit = web.reserve(client, largest_json(paste.content.len())).await?;
+    let mut response = json(StatusCode::OK, &FullPaste::of(&web, &paste))?;
+    response.headers_mut().insert(header::CACHE_CONTROL, headers::cache_control(paste.life));
+    Ok(hold_memory(response, permit))
 }
 
-/// Reads a paste that can be read once. It is gone then.
+/// Reads a paste that burns after reading, and deletes it.
 #[utoipa::path(post, path = "/api/v1/pastes/{code}/burn", tag = "pastes", operation_id = "burnPaste",
     params(("code" = String, Path, pattern = "^[A-Za-z0-9_-]{1,32}$")),
-    responses((status = 200, description = "The last copy", body = FullPaste)))]
-pub async fn burn(State(web): State<Shared>, request: Request) -> Answer {
+    responses((status = 200, description = "The paste, which is deleted now", body = FullPaste)))]
+pub async fn burn(State(web): State<Shared>, request: Request) -> HandlerResult {
     web.admit_read(&request)?;
     let (code, client) = (code_in(&request, 3)?, web.client(&request));
-    let (paste, held) = burn_now(&web, client, code, None, largest_json).await?;
-    Ok(keep(answer(StatusCode::OK, &FullPaste::of(&web, &paste))?, held))
+    let (paste, permit) = burn_now(&web, client, code, None, largest_json).await?;
+    Ok(hold_memory(json(StatusCode::OK, &FullPaste::of(&web, &paste))?, permit))
 }
 
-/// Tells whoever runs the service that a paste should not be there.
+/// Reports a paste to the operators.
 #[utoipa::path(post, path = "/api/v1/pastes/{code}/reports", tag = "pastes", operation_id = "reportPaste",
     params(("code" = String, Path, pattern = "^[A-Za-z0-9_-]{1,32}$")),
     request_body = ReportRequest,
-    responses((status = 202, description = "Noted")))]
-pub async fn report(State(web): State<Shared>, request: Request) -> Answer {
+    responses((status = 202, description = "Stored for the operators")))]
+pub async fn report(State(web): State<Shared>, request: Request) -> HandlerResult {
     web.admit_create(&request)?;
     let code = code_in(&request, 3)?;
     let (parts, body) = request.into_parts();
     let (report, _) = web.budget.json::<ReportRequest>(&parts.headers, body, SMALL).await?;
-    let contact = report.contact.map(|contact| words(contact, "contact", 200)).transpose()?;
-    let reason = words(report.reason, "reason", 2000)?;
+    let contact = report.contact.map(|contact| free_text(contact, "contact", 200)).transpose()?;
+    let reason = free_text(report.reason, "reason", 2000)?;
     let report = Report { reason, contact, paste_id: report.paste };
     let pastes = web.pastes.clone();
-    Failure::undisturbed(async move { pastes.report(&code, report).await }).await?;
+    PasteProblem::run_to_end(async move { pastes.report(&code, report).await }).await?;
     Ok(empty(StatusCode::ACCEPTED))
 }
 
-/// Makes an owner: pastes made with its token can be listed and deleted with it.
+/// Creates an owner. Its token lists and deletes the pastes that were created with it.
 #[utoipa::path(post, path = "/api/v1/owners", tag = "owners", operation_id = "createOwner",
-    responses((status = 201, description = "A new owner", body = NewOwner)))]
-pub async fn new_owner(State(web): State<Shared>, request: Request) -> Answer {
+    responses((status = 201, description = "The new owner", body = NewOwner)))]
+pub async fn new_owner(State(web): State<Shared>, request: Request) -> HandlerResult {
     web.admit_create(&request)?;
-    web.admit_maker(create_token(request.headers()))?;
+    web.admit_creator(create_token(request.headers()))?;
     let owner = web.pastes.new_owner().await?;
-    answer(StatusCode::CREATED, &NewOwner { owner_token: owner.as_str().to_owned() })
+    json(StatusCode::CREATED, &NewOwner { owner_token: owner.as_str().to_owned() })
 }
 
 /// Lists the owner's pastes, newest first.
 #[utoipa::path(get, path = "/api/v1/pastes", tag = "owners", operation_id = "listPastes",
     params(
         ("limit" = Option<u32>, Query, description = "Default: 50", minimum = 1, maximum = 200),
-        ("before" = Option<String>, Query, description = "The `next` of the page before", pattern = "^[0-9]{1,15}[.][A-Za-z0-9_-]{1,32}$")),
-    responses((status = 200, description = "Some of the owner's pastes", body = OwnPastes)),
+        ("before" = Option<String>, Query, description = "The `next` of the previous page", pattern = "^[0-9]{1,15}[.][A-Za-z0-9_-]{1,32}$")),
+    responses((status = 200, description = "A page of the owner's pastes", body = OwnPastes)),
     security(("owner" = [])))]
-pub async fn list(State(web): State<Shared>, request: Request) -> Answer {
+pub async fn list(State(web): State<Shared>, request: Request) -> HandlerResult {
     web.admit_read(&request)?;
-    let owner = owner(request.headers())?.ok_or(Failure::NoToken)?;
-    let limit = limit(&request, PAGE, LARGEST_PAGE).map_err(Failure::malformed)?;
+    let owner = owner(request.headers())?.ok_or(CommonProblem::NoToken)?;
+    let limit = limit(&request, PAGE, LARGEST_PAGE).map_err(PasteProblem::malformed)?;
     let before: Option<Cursor> = match query(&request, "before") {
-        Some(place) => Some(place.parse().map_err(|_| {
-            Failure::malformed("before is the `next` of the page before, as it came.")
+        Some(cursor) => Some(cursor.parse().map_err(|_| {
+            PasteProblem::malformed("before must be the `next` of the previous page, unchanged.")
         })?),
         None => None,
     };
@@ -139,10 +136,10 @@ pub async fn list(State(web): State<Shared>, request: Request) -> Answer {
     let full = u32::try_from(listed.len()).is_ok_and(|count| count == limit);
     let next = listed.last().filter(|_| full).map(|paste| Cursor::after(paste).to_string());
     let pastes = listed.iter().map(|paste| OwnPaste::of(&web, paste)).collect();
-    answer(StatusCode::OK, &OwnPastes { pastes, next })
+    json(StatusCode::OK, &OwnPastes { pastes, next })
 }
 
-pub fn unknown_owner(error: ReadError) -> Failure {
+pub fn unknown_owner(error: ReadError) -> PasteProblem {
     match error {
         ReadError::NotFound => CreateError::UnknownOwner.into(),
         error => error.into(),
@@ -150,13 +147,15 @@ pub fn unknown_owner(error: ReadError) -> Failure {
 }
 
 /// Checks a free text: 1 to `most` characters, and no NUL.
-pub fn words(text: String, name: &str, most: usize) -> Result<String, Failure> {
+pub fn free_text(text: String, name: &str, most: usize) -> Result<String, PasteProblem> {
     if text.is_empty() || text.chars().count() > most || text.contains('\0') {
-        return Err(Failure::malformed(format!("{name} has 1 to {most} characters, and no NUL.")));
+        return Err(PasteProblem::malformed(format!(
+            "{name} must have 1 to {most} characters, and no NUL."
+        )));
     }
     Ok(text)
 }
 
-pub fn answer(status: StatusCode, value: &impl Serialize) -> Answer {
-    leasehold_http::answers::json(status, value)
+pub fn json(status: StatusCode, value: &impl Serialize) -> HandlerResult {
+    Ok(leasehold_http::responses::json(status, value)?)
 }

@@ -1,14 +1,10 @@
-//! Cookies, and the check that a form came from our own page.
-//!
-//! # What is true
-//! - Cookies are HttpOnly and SameSite=Strict: no script and no other site can use them.
-//! - A form is accepted only if our own page sent it. Browsers name the source of a request in
-//!   `Sec-Fetch-Site`, and older ones in `Origin`.
+//! The cookies of the service: the owner of this browser's pastes, and the delete token of a new paste.
+//! What all cookies have in common is in [`leasehold_http::cookies`].
 
 use axum::http::{HeaderMap, HeaderValue};
 use leasehold_http::cookies::{self, find};
+use leasehold_http::problems::CommonProblem;
 
-use super::errors::Failure;
 use crate::code::{OwnerToken, ShortCode};
 
 /// How long the author of a paste has to see its delete token.
@@ -37,11 +33,11 @@ impl Cookies {
     }
 
     pub fn forget_owner(self) -> HeaderValue {
-        self.write(self.owner_name(), "", "/", 0)
+        self.set(self.owner_name(), "", "/", 0)
     }
 
     pub fn remember_owner(self, owner: &OwnerToken) -> HeaderValue {
-        self.write(self.owner_name(), owner.as_str(), "/", OWNER_SECONDS)
+        self.set(self.owner_name(), owner.as_str(), "/", OWNER_SECONDS)
     }
 
     /// Returns what this browser claims is the delete token of the paste that it just created. Any
@@ -53,22 +49,22 @@ impl Cookies {
     }
 
     pub fn remember_made(self, code: &ShortCode, token: &str) -> HeaderValue {
-        self.write("made", &format!("{code}.{token}"), &format!("/{code}"), MADE_SECONDS)
+        self.set("made", &format!("{code}.{token}"), &format!("/{code}"), MADE_SECONDS)
     }
 
     pub fn forget_made(self, code: &ShortCode) -> HeaderValue {
-        self.write("made", "", &format!("/{code}"), 0)
+        self.set("made", "", &format!("/{code}"), 0)
     }
 
-    fn write(self, name: &str, value: &str, path: &str, seconds: u32) -> HeaderValue {
-        cookies::write(name, value, path, seconds, self.secure)
+    fn set(self, name: &str, value: &str, path: &str, seconds: u32) -> HeaderValue {
+        cookies::set_cookie(name, value, path, seconds, self.secure)
     }
 
     /// Refuses a form that another site made the browser send.
-    pub fn own_form(self, headers: &HeaderMap, base_url: &str) -> Result<(), Failure> {
+    pub fn own_form(self, headers: &HeaderMap, base_url: &str) -> Result<(), CommonProblem> {
         match cookies::is_own_form(headers, base_url) {
             true => Ok(()),
-            false => Err(Failure::CrossSite),
+            false => Err(CommonProblem::CrossSite),
         }
     }
 }
@@ -83,24 +79,24 @@ mod tests {
     }
 
     #[test]
-    fn cookies_are_strict_and_bound_to_the_host() {
+    fn owner_cookie_is_strict_and_bound_to_the_host() {
         let (https, http) = (Cookies::new("https://a"), Cookies::new("http://a"));
         let owner = OwnerToken::random();
         let written = https.remember_owner(&owner);
         let written = written.to_str().unwrap_or_default();
-        assert!(written.starts_with("__Host-owner=") && written.ends_with("; Secure"), "{written}");
-        for part in ["; Path=/;", "; HttpOnly;", "; SameSite=Strict"] {
+        assert!(written.starts_with("__Host-owner="), "{written}");
+        for part in ["; Path=/;", "; HttpOnly;", "; SameSite=Strict;", "; Secure;"] {
             assert!(written.contains(part), "{part} in {written}");
         }
         let sent =
             HeaderValue::from_str(&format!("x=1; owner={}", owner.as_str())).expect("a value");
         let sent = HeaderMap::from_iter([(header::COOKIE, sent)]);
         assert_eq!(http.owner(&sent), Some(owner));
-        assert_eq!(https.owner(&sent), None, "a cookie without __Host- is not believed");
+        assert_eq!(https.owner(&sent), None, "a cookie without __Host- is ignored");
     }
 
     #[test]
-    fn the_token_of_a_new_paste_is_for_its_page_only() {
+    fn token_of_a_new_paste_is_found_only_for_its_code() {
         let cookies = Cookies::new("http://a");
         let code: ShortCode = "abc".parse().expect("a code");
         let other: ShortCode = "abd".parse().expect("a code");

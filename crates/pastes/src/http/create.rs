@@ -11,16 +11,18 @@ use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::Response;
 use bytes::Bytes;
-use leasehold_http::answers;
-use leasehold_http::body::{BodyError, Held};
-use leasehold_http::failures::IntoProblem;
+use leasehold_http::body::{BodyError, MemoryPermit};
 use leasehold_http::headers::media_type;
+use leasehold_http::problems::{CommonProblem, IntoProblem};
 use leasehold_http::request::{is_browser, segment};
+use leasehold_http::responses;
 
-use super::errors::Failure;
 use super::form::{self, Filled};
-use super::headers::{self, DELETE_TOKEN, EXPIRES_AT, IDEMPOTENCY_KEY, NO_STORE, REPLAYED};
+use super::headers::{
+    self, DELETE_TOKEN, EXPIRES_AT, IDEMPOTENCY_KEY, IDEMPOTENT_REPLAYED, NO_STORE,
+};
 use super::options::Options;
+use super::problems::{HandlerResult, PasteProblem};
 use super::read::html;
 use super::view;
 use super::web::{Shared, Web, create_token, owner};
@@ -30,34 +32,32 @@ use crate::highlight;
 use crate::model::{Created, NewPaste};
 use crate::pages::{Field, FormError, Typed};
 
-type Answer = Result<Response, Failure>;
-
 /// `GET /`
-pub async fn page(State(web): State<Shared>, request: Request) -> Answer {
+pub async fn page(State(web): State<Shared>, request: Request) -> HandlerResult {
     web.admit_read(&request)?;
     let page = view::create(web.pastes.settings(), None, None);
     Ok(html(page.into(), HeaderValue::from_static("private, max-age=60")))
 }
 
 /// `POST /` and `PUT /`
-pub async fn post(State(web): State<Shared>, request: Request) -> Answer {
-    take(web, request, None).await
+pub async fn post(State(web): State<Shared>, request: Request) -> HandlerResult {
+    receive(web, request, None).await
 }
 
 /// `PUT /{file name}`: what `curl -T notes.md https://…/` sends.
-pub async fn put_file(State(web): State<Shared>, request: Request) -> Answer {
+pub async fn put_file(State(web): State<Shared>, request: Request) -> HandlerResult {
     let name = segment(request.uri().path(), 0).map(str::to_owned);
-    take(web, request, name).await
+    receive(web, request, name).await
 }
 
-enum Kind {
+enum Encoding {
     Raw,
     Multipart,
     /// A form that a browser sent. curl gives every body this type, so the headers must show a browser.
     Urlencoded,
 }
 
-impl Kind {
+impl Encoding {
     fn of(headers: &HeaderMap) -> Self {
         match media_type(headers).as_deref() {
             Some("multipart/form-data") => Self::Multipart,
@@ -67,49 +67,49 @@ impl Kind {
     }
 }
 
-async fn take(web: Shared, request: Request, file_name: Option<String>) -> Answer {
+async fn receive(web: Shared, request: Request, file_name: Option<String>) -> HandlerResult {
     let client = web.client(&request);
     web.creates.admit(client)?;
     let (parts, body) = request.into_parts();
     let options = Options::read(parts.uri.query(), &parts.headers)?;
     let most = web.pastes.settings().max_size;
-    let kind = Kind::of(&parts.headers);
+    let encoding = Encoding::of(&parts.headers);
     // A form may carry the token in a field; any other body must come with the token in a header,
     // before anything is received.
-    if matches!(kind, Kind::Raw) {
-        web.admit_maker(create_token(&parts.headers))?;
+    if matches!(encoding, Encoding::Raw) {
+        web.admit_creator(create_token(&parts.headers))?;
     }
-    let limit = match kind {
-        Kind::Raw => most,
-        Kind::Multipart => most + form::OVERHEAD,
+    let limit = match encoding {
+        Encoding::Raw => most,
+        Encoding::Multipart => most + form::OVERHEAD,
         // Every byte may be escaped as three.
-        Kind::Urlencoded => 3 * most + form::OVERHEAD,
+        Encoding::Urlencoded => 3 * most + form::OVERHEAD,
     };
     let received = web.budget.of(client).read(&parts.headers, body, limit).await;
-    let taken = received.map_err(|failure| match failure {
+    let body = received.map_err(|error| match error {
         // Report the limit of the paste, which users know, not that of the encoded body.
-        BodyError::TooLarge { .. } => Failure::TooLarge { limit: most },
-        failure => failure.into(),
+        BodyError::TooLarge { .. } => PasteProblem::TooLarge { limit: most },
+        error => error.into(),
     })?;
-    let mut filled = match kind {
-        Kind::Raw => Filled { content: taken.bytes, options, ..Filled::default() },
-        Kind::Multipart => form::multipart(&parts.headers, &taken, options).await?,
-        Kind::Urlencoded => form::urlencoded(&taken, options)?,
+    let mut filled = match encoding {
+        Encoding::Raw => Filled { content: body.bytes, options, ..Filled::default() },
+        Encoding::Multipart => form::multipart(&parts.headers, &body, options).await?,
+        Encoding::Urlencoded => form::urlencoded(&body, options)?,
     };
     filled.file_name = filled.file_name.or(file_name);
     guess_language(&mut filled);
     let shown = create_token(&parts.headers).or(filled.create_token.as_deref());
-    let admitted = web.admit_maker(shown);
-    let person = match kind {
-        Kind::Raw => false,
-        Kind::Multipart => filled.page || is_browser(&parts.headers),
-        Kind::Urlencoded => true,
+    let admitted = web.admit_creator(shown);
+    let browser = match encoding {
+        Encoding::Raw => false,
+        Encoding::Multipart => filled.page || is_browser(&parts.headers),
+        Encoding::Urlencoded => true,
     };
-    match person {
-        true => for_person(&web, &parts, filled, client, (admitted, taken.held)).await,
+    match browser {
+        true => respond_to_browser(&web, &parts, filled, client, (admitted, body.permit)).await,
         false => {
             admitted?;
-            for_program(&web, &parts.headers, filled, client, taken.held).await
+            respond_to_program(&web, &parts.headers, filled, client, body.permit).await
         }
     }
 }
@@ -123,50 +123,50 @@ fn guess_language(filled: &mut Filled) {
     }
 }
 
-async fn for_program(
+async fn respond_to_program(
     web: &Web,
     headers: &HeaderMap,
     filled: Filled,
     client: Option<IpAddr>,
-    held: Held,
-) -> Answer {
+    permit: MemoryPermit,
+) -> HandlerResult {
     let mut new = new_paste(filled, client);
     new.owner = owner(headers)?;
     new.idempotency_key = key(headers)?.or(new.idempotency_key);
-    let created = make(web, new, held).await?;
-    let mut response = answers::plain(format!("{}/{}\n", web.base_url, created.code));
+    let created = create_paste(web, new, permit).await?;
+    let mut response = responses::text(format!("{}/{}\n", web.base_url, created.code));
     *response.status_mut() = StatusCode::CREATED;
     describe(web, &created, &mut response);
     Ok(response)
 }
 
-async fn for_person(
+async fn respond_to_browser(
     web: &Web,
     parts: &Parts,
     filled: Filled,
     client: Option<IpAddr>,
-    (admitted, held): (Result<(), Failure>, Held),
-) -> Answer {
+    (admitted, permit): (Result<(), PasteProblem>, MemoryPermit),
+) -> HandlerResult {
     web.cookies.own_form(&parts.headers, &web.base_url)?;
     let content = filled.content.clone();
     let typed = typed(&filled);
     let made = match admitted {
-        Ok(()) => make_for_person(web, parts, filled, client, held).await,
-        refused => refused.and(Err(Failure::Private)),
+        Ok(()) => create_for_browser(web, parts, filled, client, permit).await,
+        refused => refused.and(Err(PasteProblem::Private)),
     };
     match made {
         Ok(response) => Ok(response),
-        Err(failure) => Ok(form_again(web, &failure, typed, &content)),
+        Err(problem) => Ok(form_again(web, &problem, typed, &content)),
     }
 }
 
-async fn make_for_person(
+async fn create_for_browser(
     web: &Web,
     parts: &Parts,
     filled: Filled,
     client: Option<IpAddr>,
-    held: Held,
-) -> Answer {
+    permit: MemoryPermit,
+) -> HandlerResult {
     let remember = filled.remember;
     let owner = match remember {
         true => Some(owner_to_remember(web, &parts.headers).await?),
@@ -175,8 +175,8 @@ async fn make_for_person(
     };
     let mut new = new_paste(filled, client);
     new.owner = owner.clone();
-    let created = make(web, new, held).await?;
-    let mut response = answers::go_to(headers::text(&format!("/{}", created.code)));
+    let created = create_paste(web, new, permit).await?;
+    let mut response = responses::see_other(headers::header_value(&format!("/{}", created.code)));
     let map = response.headers_mut();
     map.append(header::SET_COOKIE, web.cookies.remember_made(&created.code, &created.delete_token));
     if let Some(owner) = owner {
@@ -187,7 +187,7 @@ async fn make_for_person(
 
 /// Returns the owner that the browser has, or a new one. Ignores a cookie that another database or
 /// another program on this host wrote.
-async fn owner_to_remember(web: &Web, headers: &HeaderMap) -> Result<OwnerToken, Failure> {
+async fn owner_to_remember(web: &Web, headers: &HeaderMap) -> Result<OwnerToken, PasteProblem> {
     if let Some(owner) = web.cookies.owner(headers)
         && web.pastes.is_owner(&owner).await.map_err(CreateError::from)?
     {
@@ -211,18 +211,22 @@ fn new_paste(filled: Filled, client: Option<IpAddr>) -> NewPaste {
 }
 
 /// Creates the paste even if the client disconnects. Holds the memory of the body until then.
-pub async fn make(web: &Web, new: NewPaste, held: Held) -> Result<Created, Failure> {
+pub async fn create_paste(
+    web: &Web,
+    new: NewPaste,
+    permit: MemoryPermit,
+) -> Result<Created, PasteProblem> {
     let pastes = web.pastes.clone();
-    Failure::undisturbed(async move {
+    PasteProblem::run_to_end(async move {
         let created = pastes.create(new).await;
-        drop(held);
+        drop(permit);
         created
     })
     .await
 }
 
 /// `Idempotency-Key`
-pub fn key(headers: &HeaderMap) -> Result<Option<String>, Failure> {
+pub fn key(headers: &HeaderMap) -> Result<Option<String>, PasteProblem> {
     match headers.get(IDEMPOTENCY_KEY) {
         None => Ok(None),
         Some(key) => match key.to_str() {
@@ -235,12 +239,15 @@ pub fn key(headers: &HeaderMap) -> Result<Option<String>, Failure> {
 /// Sets the headers in which programs find the details of a new paste.
 pub fn describe(web: &Web, created: &Created, response: &mut Response) {
     let map = response.headers_mut();
-    map.insert(header::LOCATION, headers::text(&format!("{}/{}", web.base_url, created.code)));
+    map.insert(
+        header::LOCATION,
+        headers::header_value(&format!("{}/{}", web.base_url, created.code)),
+    );
     map.insert(header::CACHE_CONTROL, NO_STORE);
-    map.insert(DELETE_TOKEN, headers::text(&created.delete_token));
-    map.insert(EXPIRES_AT, headers::text(&created.expires_at.to_string()));
+    map.insert(DELETE_TOKEN, headers::header_value(&created.delete_token));
+    map.insert(EXPIRES_AT, headers::header_value(&created.expires_at.to_string()));
     if created.replayed {
-        map.insert(REPLAYED, HeaderValue::from_static("true"));
+        map.insert(IDEMPOTENT_REPLAYED, HeaderValue::from_static("true"));
     }
 }
 
@@ -257,26 +264,30 @@ fn typed(filled: &Filled) -> Typed {
 
 /// Returns the form as the user filled it in, with the error, so that the user does not have to type
 /// the paste again.
-fn form_again(web: &Web, failure: &Failure, mut typed: Typed, content: &Bytes) -> Response {
-    failure.log();
-    let field = match failure {
-        Failure::Create(
+fn form_again(web: &Web, problem: &PasteProblem, mut typed: Typed, content: &Bytes) -> Response {
+    problem.log();
+    let field = match problem {
+        PasteProblem::Create(
             CreateError::Empty | CreateError::TooLarge { .. } | CreateError::Banned,
         ) => Some(Field::Content),
-        Failure::Create(CreateError::BadAlias | CreateError::AliasTaken(_)) => Some(Field::Alias),
-        Failure::Create(CreateError::BadExpiry { .. }) => Some(Field::Expires),
-        Failure::Create(CreateError::BadLanguage(_)) => Some(Field::Language),
-        Failure::Private | Failure::WrongToken => Some(Field::Token),
+        PasteProblem::Create(CreateError::BadAlias | CreateError::AliasTaken(_)) => {
+            Some(Field::Alias)
+        }
+        PasteProblem::Create(CreateError::BadExpiry { .. }) => Some(Field::Expires),
+        PasteProblem::Create(CreateError::BadLanguage(_)) => Some(Field::Language),
+        PasteProblem::Private | PasteProblem::Common(CommonProblem::WrongToken) => {
+            Some(Field::Token)
+        }
         _ => None,
     };
-    let told = failure.problem();
+    let problem = problem.problem();
     typed.content = highlight::text(content).unwrap_or_default().to_owned();
-    let error = FormError { field, message: told.detail.into_owned() };
+    let error = FormError { field, message: problem.detail.into_owned() };
     let page = view::create(web.pastes.settings(), Some(typed), Some(error));
     let mut response = html(page.into(), NO_STORE);
-    *response.status_mut() = told.status;
-    if let Some(after) = told.retry_after {
-        response.headers_mut().insert(header::RETRY_AFTER, headers::seconds_up(after));
+    *response.status_mut() = problem.status;
+    if let Some(after) = problem.retry_after {
+        response.headers_mut().insert(header::RETRY_AFTER, headers::whole_seconds(after).into());
     }
     response
 }

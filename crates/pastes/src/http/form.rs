@@ -9,11 +9,11 @@ use axum::extract::{DefaultBodyLimit, FromRequest, Multipart, Request};
 use axum::http::{HeaderMap, header};
 use bytes::Bytes;
 
-use super::errors::Failure;
 use super::options::{Options, shorten};
+use super::problems::PasteProblem;
 use super::web::Web;
 use crate::pages::unix_lines;
-use leasehold_http::body::Taken;
+use leasehold_http::body::ReceivedBody;
 use uuid::Uuid;
 
 /// The most bytes that the fields beside the content may have.
@@ -35,7 +35,7 @@ pub struct Filled {
 }
 
 impl Filled {
-    fn text(&mut self, name: &str, value: &str) -> Result<(), Failure> {
+    fn text(&mut self, name: &str, value: &str) -> Result<(), PasteProblem> {
         match name {
             "remember" => self.remember = !matches!(value, "" | "0" | "false"),
             "key" => self.key = Some(value.to_owned()).filter(|key| !key.is_empty()),
@@ -43,8 +43,8 @@ impl Filled {
             "page" => self.page = true,
             name if self.options.set(name, value)? => {}
             name => {
-                return Err(Failure::malformed(format!(
-                    "There is no field {:?}; the fields are content or file, expires, lang, burn and alias.",
+                return Err(PasteProblem::malformed(format!(
+                    "There is no field {:?}. The fields are content or file, expires, lang, burn and alias.",
                     shorten(name)
                 )));
             }
@@ -52,12 +52,12 @@ impl Filled {
         Ok(())
     }
 
-    fn content(&mut self, bytes: Bytes) -> Result<(), Failure> {
+    fn content(&mut self, bytes: Bytes) -> Result<(), PasteProblem> {
         if bytes.is_empty() {
             return Ok(());
         }
         if !self.content.is_empty() {
-            return Err(Failure::malformed("Send one text or one file at a time."));
+            return Err(PasteProblem::malformed("Send one text or one file at a time."));
         }
         self.content = bytes;
         Ok(())
@@ -79,23 +79,24 @@ impl Filled {
 /// Parses `multipart/form-data` that was received completely.
 pub async fn multipart(
     headers: &HeaderMap,
-    taken: &Taken,
+    body: &ReceivedBody,
     options: Options,
-) -> Result<Filled, Failure> {
-    let mut request = Request::new(Body::from(taken.bytes.clone()));
+) -> Result<Filled, PasteProblem> {
+    let mut request = Request::new(Body::from(body.bytes.clone()));
     if let Some(kind) = headers.get(header::CONTENT_TYPE) {
         request.headers_mut().insert(header::CONTENT_TYPE, kind.clone());
     }
     // The body was already limited by the service's own setting; disable axum's limit.
     DefaultBodyLimit::disable().apply(&mut request);
-    let bad = || Failure::malformed("The form cannot be read; send it with: curl -F file=@name");
+    let bad =
+        || PasteProblem::malformed("The form cannot be read; send it with: curl -F file=@name");
     let mut form = Multipart::from_request(request, &()).await.map_err(|_| bad())?;
     let mut filled = Filled { options, ..Filled::default() };
     let mut count = 0;
     while let Some(field) = form.next_field().await.map_err(|_| bad())? {
         count += 1;
         if count > MOST_FIELDS {
-            return Err(Failure::malformed("The form has too many fields."));
+            return Err(PasteProblem::malformed("The form has too many fields."));
         }
         let name = field.name().unwrap_or_default().to_owned();
         let file_name = field.file_name().filter(|name| !name.is_empty()).map(str::to_owned);
@@ -108,7 +109,7 @@ pub async fn multipart(
             filled.content(bytes)?;
         } else {
             let value = std::str::from_utf8(&bytes).map_err(|_| {
-                Failure::malformed(format!("The field {:?} is not text.", shorten(&name)))
+                PasteProblem::malformed(format!("The field {:?} is not text.", shorten(&name)))
             })?;
             filled.text(&name, value)?;
         }
@@ -117,9 +118,9 @@ pub async fn multipart(
 }
 
 /// Parses `application/x-www-form-urlencoded` from a browser.
-pub fn urlencoded(taken: &Taken, options: Options) -> Result<Filled, Failure> {
+pub fn urlencoded(body: &ReceivedBody, options: Options) -> Result<Filled, PasteProblem> {
     let mut filled = Filled { options, page: true, ..Filled::default() };
-    for (name, value) in url::form_urlencoded::parse(&taken.bytes).take(MOST_FIELDS) {
+    for (name, value) in url::form_urlencoded::parse(&body.bytes).take(MOST_FIELDS) {
         match &*name {
             "content" => filled.content(value.into_owned().into())?,
             name => filled.text(name, &value)?,
@@ -134,18 +135,18 @@ pub async fn fields(
     headers: &HeaderMap,
     body: Body,
     limit: usize,
-) -> Result<Vec<(String, String)>, Failure> {
-    let taken = web.budget.read(headers, body, limit).await?;
-    Ok(url::form_urlencoded::parse(&taken.bytes)
+) -> Result<Vec<(String, String)>, PasteProblem> {
+    let received = web.budget.read(headers, body, limit).await?;
+    Ok(url::form_urlencoded::parse(&received.bytes)
         .take(MOST_FIELDS)
         .map(|(name, value)| (name.into_owned(), value.into_owned()))
         .collect())
 }
 
 /// Returns the paste that the page with the form showed.
-pub fn seen(fields: &[(String, String)]) -> Result<Option<Uuid>, Failure> {
+pub fn seen(fields: &[(String, String)]) -> Result<Option<Uuid>, PasteProblem> {
     let paste = value(fields, "paste").map(Uuid::try_parse).transpose();
-    paste.map_err(|_| Failure::NOT_FOUND)
+    paste.map_err(|_| PasteProblem::NOT_FOUND)
 }
 
 pub fn value<'a>(fields: &'a [(String, String)], name: &str) -> Option<&'a str> {

@@ -4,12 +4,13 @@
 //! - [`mod@create`] takes pastes as raw bytes, as a form, or (in [`api`]) as JSON;
 //! - [`read`] returns them as a page, as bytes, as a download;
 //! - [`own`] lets owners list and delete their pastes, and readers report one;
-//! - [`operator`] is for operators;
-//! - [`frame`] wraps every response, [`errors`] and [`problems`] map errors to responses;
+//! - [`operator`] is for operators, [`moderation`] has its JSON;
+//! - [`problems`] maps errors to statuses and texts;
 //! - [`leasehold_http`] listens, and bounds what a client can cost the service.
 //!
 //! # What is true
 //! - Failed, expired, deleted, unknown and malformed codes get the same response, byte for byte.
+//! - Every response has the security headers, whichever handler or layer wrote it.
 //! - Pasted content is never active in our origin.
 //! - GET and HEAD change nothing.
 //! - Replays: a create that repeats its `Idempotency-Key` gets 201 with the same code, link and token,
@@ -18,16 +19,13 @@
 mod api;
 mod cookies;
 mod create;
-mod errors;
 mod form;
-mod frame;
 mod headers;
+mod moderation;
 mod openapi;
 mod operator;
 mod options;
-mod orders;
 mod own;
-mod plain;
 mod problems;
 mod read;
 mod rendered;
@@ -39,12 +37,14 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::{Request, State};
+use axum::middleware::Next;
 use axum::response::Response;
 use axum::routing::{delete, get, post, put};
-use leasehold_http::answers;
+use leasehold_http::problems::CommonProblem;
 use leasehold_http::request::segment;
+use leasehold_http::{middleware, responses};
 
-use self::errors::Failure;
+use self::problems::{HandlerResult, PasteProblem};
 use self::web::{Shared, Web};
 use crate::assets::ASSETS;
 use crate::service::Pastes;
@@ -76,31 +76,37 @@ pub fn router(pastes: Pastes) -> Router {
         .route("/api/v1/bans", get(operator::bans))
         .route("/api/v1/bans/{hash}", put(operator::ban).merge(delete(operator::unban)))
         .route("/assets/{name}", get(asset))
-        .route("/openapi.json", get(async move || answers::document(document.clone())))
+        .route("/openapi.json", get(async move || responses::openapi_document(document.clone())))
         .route("/healthz", get(health))
-        .route("/robots.txt", get(answers::robots))
+        .route("/robots.txt", get(responses::robots))
         .fallback(no_route)
         .method_not_allowed_fallback(wrong_method)
-        .layer(axum::middleware::from_fn_with_state(Arc::clone(&web), frame::frame))
+        .layer(axum::middleware::from_fn_with_state(Arc::clone(&web), respond))
         .layer(axum::extract::DefaultBodyLimit::disable())
         .with_state(web)
 }
 
+async fn respond(State(web): State<Shared>, request: Request, next: Next) -> Response {
+    let mut response = middleware::respond::<PasteProblem>(request, next).await;
+    headers::add_security_headers(response.headers_mut(), web.secure);
+    response
+}
+
 /// `GET /assets/{name}`
-async fn asset(request: Request) -> Result<Response, Failure> {
+async fn asset(request: Request) -> HandlerResult {
     let name = segment(request.uri().path(), 1).unwrap_or_default();
-    Ok(answers::asset(ASSETS.find(name).ok_or(Failure::NoRoute)?))
+    Ok(responses::asset(ASSETS.find(name).ok_or(PasteProblem::NoRoute)?))
 }
 
 /// `GET /healthz`: 200 if the database responds.
 async fn health(State(web): State<Shared>) -> Response {
-    answers::health(web.is_healthy().await)
+    web.health.respond(web.pastes.is_healthy()).await
 }
 
-async fn no_route() -> Failure {
-    Failure::NoRoute
+async fn no_route() -> PasteProblem {
+    PasteProblem::NoRoute
 }
 
-async fn wrong_method() -> Failure {
-    Failure::WrongMethod
+async fn wrong_method() -> PasteProblem {
+    CommonProblem::WrongMethod.into()
 }

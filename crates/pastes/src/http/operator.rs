@@ -8,32 +8,29 @@
 
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
-use axum::response::Response;
-use leasehold_http::answers::empty;
-use leasehold_http::failures::IntoProblem;
+use leasehold_http::problems::{CommonProblem, IntoProblem};
 use leasehold_http::request::{limit, query, segment};
+use leasehold_http::responses::empty;
 
-use super::api::{SMALL, answer, words};
-use super::errors::Failure;
-use super::orders::{BanRequest, Bans, Moderation, Reports, TakedownDone, TakedownRequest};
+use super::api::{SMALL, free_text, json};
+use super::moderation::{BanRequest, Bans, Moderation, Reports, TakedownDone, TakedownRequest};
+use super::problems::{HandlerResult, PasteProblem};
 use super::web::{Shared, Web, bearer};
 use crate::error::OperateError;
 use crate::model::{Act, Target};
-
-type Answer = Result<Response, Failure>;
 
 const PAGE: u32 = 100;
 /// A reason has up to 2100 characters: a page stays below 3 MiB.
 const LARGEST_PAGE: u32 = 200;
 
 /// Counts the request and checks the token.
-fn admit(web: &Web, request: &Request) -> Result<(), Failure> {
+fn admit(web: &Web, request: &Request) -> Result<(), PasteProblem> {
     web.admit_read(request)?;
-    let wanted = web.pastes.settings().operator_token.as_ref().ok_or(Failure::NoRoute)?;
+    let wanted = web.pastes.settings().operator_token.as_ref().ok_or(PasteProblem::NoRoute)?;
     match bearer(request.headers())? {
         Some(shown) if shown.is(wanted.as_str()) => Ok(()),
-        Some(_) => Err(Failure::WrongToken),
-        None => Err(Failure::NoToken),
+        Some(_) => Err(CommonProblem::WrongToken.into()),
+        None => Err(CommonProblem::NoToken.into()),
     }
 }
 
@@ -50,12 +47,16 @@ struct Part {
 }
 
 impl Part {
-    fn of(request: &Request) -> Result<Self, Failure> {
-        let limit = limit(request, PAGE, LARGEST_PAGE).map_err(Failure::malformed)?;
+    fn of(request: &Request) -> Result<Self, PasteProblem> {
+        let limit = limit(request, PAGE, LARGEST_PAGE).map_err(PasteProblem::malformed)?;
         let before = match query(request, "before") {
             Some(id) => match id.parse() {
                 Ok(id) if id > 0 => Some(id),
-                _ => return Err(Failure::malformed("before is the `next` of the page before.")),
+                _ => {
+                    return Err(PasteProblem::malformed(
+                        "before must be the `next` of the previous page.",
+                    ));
+                }
             },
             None => None,
         };
@@ -73,24 +74,24 @@ impl Part {
 #[utoipa::path(get, path = "/api/v1/reports", tag = "operator", operation_id = "listReports",
     params(
         ("limit" = Option<u32>, Query, description = "Default: 100", minimum = 1, maximum = 200),
-        ("before" = Option<i64>, Query, description = "The `next` of the page before", minimum = 1)),
-    responses((status = 200, description = "Reports", body = Reports)),
+        ("before" = Option<i64>, Query, description = "The `next` of the previous page", minimum = 1)),
+    responses((status = 200, description = "A page of reports", body = Reports)),
     security(("operator" = [])))]
-pub async fn reports(State(web): State<Shared>, request: Request) -> Answer {
+pub async fn reports(State(web): State<Shared>, request: Request) -> HandlerResult {
     admit(&web, &request)?;
     let part = Part::of(&request)?;
     let reports = web.pastes.reports(part.before, part.limit).await?;
     let next = part.next(&reports, |report| report.id);
     let reports = reports.into_iter().map(Into::into).collect();
-    answer(StatusCode::OK, &Reports { reports, next })
+    json(StatusCode::OK, &Reports { reports, next })
 }
 
-/// Takes a paste down, and on request every copy of its bytes.
+/// Takes a paste down; with `ban`, every copy of its bytes.
 #[utoipa::path(post, path = "/api/v1/takedowns", tag = "operator", operation_id = "takeDown",
     request_body = TakedownRequest,
     responses((status = 200, description = "Taken down", body = TakedownDone)),
     security(("operator" = [])))]
-pub async fn takedown(State(web): State<Shared>, request: Request) -> Answer {
+pub async fn takedown(State(web): State<Shared>, request: Request) -> HandlerResult {
     admit(&web, &request)?;
     let mut act = act(&web, &request);
     let (parts, body) = request.into_parts();
@@ -98,85 +99,86 @@ pub async fn takedown(State(web): State<Shared>, request: Request) -> Answer {
     let target = match (order.report, order.code, order.content_hash) {
         (Some(report), None, None) => Target::Report(report),
         (None, Some(code), content_hash) => {
-            Target::Code { code: code.parse().map_err(|_| Failure::NOT_FOUND)?, content_hash }
+            Target::Code { code: code.parse().map_err(|_| PasteProblem::NOT_FOUND)?, content_hash }
         }
         _ => {
-            let text = "Name either the report, or the code and, best, its contentHash.";
-            return Err(Failure::malformed(text));
+            let text = "Name the report, or the code and, if possible, its contentHash.";
+            return Err(PasteProblem::malformed(text));
         }
     };
-    act.why = Some(words(order.reason, "reason", 2000)?);
+    act.why = Some(free_text(order.reason, "reason", 2000)?);
     let pastes = web.pastes.clone();
-    let done = Failure::undisturbed(async move { pastes.takedown(&target, order.ban, &act).await })
-        .await?;
-    answer(StatusCode::OK, &TakedownDone::from(done))
+    let done =
+        PasteProblem::run_to_end(async move { pastes.takedown(&target, order.ban, &act).await })
+            .await?;
+    json(StatusCode::OK, &TakedownDone::from(done))
 }
 
-/// Lists what operators did, newest first: takedowns, bans and their ends.
+/// Lists the actions of operators, newest first: takedowns, bans and unbans.
 #[utoipa::path(get, path = "/api/v1/moderation", tag = "operator", operation_id = "listModeration",
     params(
         ("limit" = Option<u32>, Query, description = "Default: 100", minimum = 1, maximum = 200),
-        ("before" = Option<i64>, Query, description = "The `next` of the page before", minimum = 1)),
-    responses((status = 200, description = "Acts", body = Moderation)),
+        ("before" = Option<i64>, Query, description = "The `next` of the previous page", minimum = 1)),
+    responses((status = 200, description = "A page of actions", body = Moderation)),
     security(("operator" = [])))]
-pub async fn moderation(State(web): State<Shared>, request: Request) -> Answer {
+pub async fn moderation(State(web): State<Shared>, request: Request) -> HandlerResult {
     admit(&web, &request)?;
     let part = Part::of(&request)?;
     let acts = web.pastes.moderation(part.before, part.limit).await?;
     let next = part.next(&acts, |act| act.id);
-    answer(StatusCode::OK, &Moderation { acts: acts.into_iter().map(Into::into).collect(), next })
+    json(StatusCode::OK, &Moderation { acts: acts.into_iter().map(Into::into).collect(), next })
 }
 
 /// Lists banned content, newest first.
 #[utoipa::path(get, path = "/api/v1/bans", tag = "operator", operation_id = "listBans",
     params(
         ("limit" = Option<u32>, Query, description = "Default: 100", minimum = 1, maximum = 200),
-        ("before" = Option<i64>, Query, description = "The `next` of the page before", minimum = 1)),
-    responses((status = 200, description = "Bans", body = Bans)),
+        ("before" = Option<i64>, Query, description = "The `next` of the previous page", minimum = 1)),
+    responses((status = 200, description = "A page of bans", body = Bans)),
     security(("operator" = [])))]
-pub async fn bans(State(web): State<Shared>, request: Request) -> Answer {
+pub async fn bans(State(web): State<Shared>, request: Request) -> HandlerResult {
     admit(&web, &request)?;
     let part = Part::of(&request)?;
     let bans = web.pastes.bans(part.before, part.limit).await?;
     let next = part.next(&bans, |ban| ban.id);
-    answer(StatusCode::OK, &Bans { bans: bans.into_iter().map(Into::into).collect(), next })
+    json(StatusCode::OK, &Bans { bans: bans.into_iter().map(Into::into).collect(), next })
 }
 
-/// Refuses content from now on, by its SHA-256.
+/// Bans content by its SHA-256: it is refused from now on.
 #[utoipa::path(put, path = "/api/v1/bans/{hash}", tag = "operator", operation_id = "ban",
     params(("hash" = String, Path, pattern = "^[0-9a-f]{64}$")),
     request_body = BanRequest,
     responses((status = 204, description = "Banned")),
     security(("operator" = [])))]
-pub async fn ban(State(web): State<Shared>, request: Request) -> Answer {
+pub async fn ban(State(web): State<Shared>, request: Request) -> HandlerResult {
     admit(&web, &request)?;
     let (hash, mut act) = (hash_in(&request)?, act(&web, &request));
     let (parts, body) = request.into_parts();
     let (order, _) = web.budget.json::<BanRequest>(&parts.headers, body, SMALL).await?;
-    act.why = Some(words(order.reason, "reason", 2000)?);
+    act.why = Some(free_text(order.reason, "reason", 2000)?);
     let pastes = web.pastes.clone();
-    Failure::undisturbed(async move { pastes.ban(&hash, &act).await }).await?;
+    PasteProblem::run_to_end(async move { pastes.ban(&hash, &act).await }).await?;
     Ok(empty(StatusCode::NO_CONTENT))
 }
 
-/// Allows content again.
+/// Lifts a ban.
 #[utoipa::path(delete, path = "/api/v1/bans/{hash}", tag = "operator", operation_id = "unban",
     params(
         ("hash" = String, Path, pattern = "^[0-9a-f]{64}$"),
-        ("reason" = Option<String>, Query, description = "For the records", min_length = 1, max_length = 2000, pattern = "^[^\\u0000]*$")),
-    responses((status = 204, description = "Allowed")),
+        ("reason" = Option<String>, Query, description = "For the log of actions", min_length = 1, max_length = 2000, pattern = "^[^\\u0000]*$")),
+    responses((status = 204, description = "Lifted")),
     security(("operator" = [])))]
-pub async fn unban(State(web): State<Shared>, request: Request) -> Answer {
+pub async fn unban(State(web): State<Shared>, request: Request) -> HandlerResult {
     admit(&web, &request)?;
     let (hash, mut act) = (hash_in(&request)?, act(&web, &request));
-    act.why = query(&request, "reason").map(|why| words(why, "reason", 2000)).transpose()?;
+    act.why = query(&request, "reason").map(|why| free_text(why, "reason", 2000)).transpose()?;
     let pastes = web.pastes.clone();
-    Failure::undisturbed(async move { pastes.unban(&hash, &act).await }).await?;
+    PasteProblem::run_to_end(async move { pastes.unban(&hash, &act).await }).await?;
     Ok(empty(StatusCode::NO_CONTENT))
 }
 
 /// Returns the hash in the path, or an error if it is not 64 lowercase hexadecimal digits.
-fn hash_in(request: &Request) -> Result<String, Failure> {
+fn hash_in(request: &Request) -> Result<String, PasteProblem> {
     let hash = segment(request.uri().path(), 3).unwrap_or_default();
     let fits = hash.len() == 64
         && hash.bytes().all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte));

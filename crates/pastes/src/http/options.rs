@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use axum::http::{HeaderMap, HeaderName};
+use leasehold_http::duration;
 
-use super::errors::Failure;
+use super::problems::PasteProblem;
 
 /// What a client asks for; not yet checked against the settings.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -25,13 +26,13 @@ const HEADERS: [(HeaderName, &str); 4] = [
 impl Options {
     /// Reads `?expires=1d&lang=rust&burn=1&alias=x`, and the same as `X-Expires`, `X-Language`,
     /// `X-Burn` and `X-Alias`.
-    pub fn read(query: Option<&str>, headers: &HeaderMap) -> Result<Self, Failure> {
+    pub fn read(query: Option<&str>, headers: &HeaderMap) -> Result<Self, PasteProblem> {
         let mut options = Self::default();
         for (header, name) in &HEADERS {
             if let Some(value) = headers.get(header) {
                 let value = value.to_str().map_err(|_| {
-                    Failure::malformed(format!(
-                        "The header {header} has characters that it cannot have."
+                    PasteProblem::malformed(format!(
+                        "The header {header} has characters that no header may have."
                     ))
                 })?;
                 options.set(name, value)?;
@@ -39,8 +40,8 @@ impl Options {
         }
         for (name, value) in url::form_urlencoded::parse(query.unwrap_or_default().as_bytes()) {
             if !options.set(&name, &value)? {
-                return Err(Failure::malformed(format!(
-                    "There is no option {:?}; the options are expires, lang, burn and alias.",
+                return Err(PasteProblem::malformed(format!(
+                    "There is no option {:?}. The options are expires, lang, burn and alias.",
                     shorten(&name)
                 )));
             }
@@ -50,7 +51,7 @@ impl Options {
 
     /// Sets one option. Returns false if there is no option of that name. An empty value leaves expiry,
     /// language and alias unchanged.
-    pub fn set(&mut self, name: &str, value: &str) -> Result<bool, Failure> {
+    pub fn set(&mut self, name: &str, value: &str) -> Result<bool, PasteProblem> {
         let given = || (!value.is_empty()).then(|| value.to_owned());
         match name {
             "expires" | "expiresIn" | "expires_in" if value.is_empty() => {}
@@ -64,62 +65,70 @@ impl Options {
     }
 }
 
-fn yes_or_no(value: &str) -> Result<bool, Failure> {
+fn yes_or_no(value: &str) -> Result<bool, PasteProblem> {
     match value.to_ascii_lowercase().as_str() {
         "" | "1" | "true" | "yes" | "on" => Ok(true),
         "0" | "false" | "no" | "off" => Ok(false),
-        _ => Err(Failure::malformed("burn is 1 or 0.")),
+        _ => Err(PasteProblem::malformed("burn must be 1 or 0.")),
     }
 }
 
-/// Reads `10m`, `1d`, `2 weeks`, `1h30m`, or a number of seconds; as in [`EXPIRES_PATTERN`].
-pub fn expires_in(text: &str) -> Result<Duration, Failure> {
-    length(text).ok_or_else(|| {
-        Failure::malformed(format!(
-            "{:?} is not a length of time; write 10m, 1d, 2 weeks, or a number of seconds.",
+/// Reads `10m`, `1d`, `2 weeks`, `1h30m`, or a number of seconds; at least what [`EXPIRES_PATTERN`] says.
+pub fn expires_in(text: &str) -> Result<Duration, PasteProblem> {
+    let seconds = || text.parse::<u32>().ok().filter(|_| !text.starts_with('+'));
+    let time = duration::parse(text).or_else(|| Some(Duration::from_secs(seconds()?.into())));
+    time.ok_or_else(|| {
+        PasteProblem::malformed(format!(
+            "{:?} is not a duration. Write 10m, 1d, 2 weeks, or a number of seconds.",
             shorten(text)
         ))
     })
 }
 
-/// The accepted lengths of time, for the OpenAPI document.
-pub const EXPIRES_PATTERN: &str =
-    "^([0-9]{1,9}|([0-9]{1,9} ?(s|seconds?|m|minutes?|h|hours?|d|days?|w|weeks?) ?){1,4})$";
-const MOST_PARTS: usize = 4;
-
-fn length(mut rest: &str) -> Option<Duration> {
-    let mut seconds: u64 = 0;
-    let mut parts = 0;
-    while !rest.is_empty() {
-        parts += 1;
-        let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
-        let (number, after) = rest.split_at_checked(digits)?;
-        if parts > MOST_PARTS || !(1..=9).contains(&digits) {
-            return None;
-        }
-        let number: u64 = number.parse().ok()?;
-        if after.is_empty() && parts == 1 {
-            return Some(Duration::from_secs(number));
-        }
-        let after = after.strip_prefix(' ').unwrap_or(after);
-        let letters = after.bytes().take_while(u8::is_ascii_lowercase).count();
-        let (unit, after) = after.split_at_checked(letters)?;
-        seconds = seconds.checked_add(number.checked_mul(unit_seconds(unit)?)?)?;
-        rest = after.strip_prefix(' ').unwrap_or(after);
-    }
-    (parts > 0).then(|| Duration::from_secs(seconds))
+macro_rules! units {
+    ($w:literal $d:literal $h:literal $m:literal $s:literal) => {
+        // Any of the units, from the largest to the smallest, each at most once.
+        concat!(
+            "^([0-9]{1,9}|",
+            $w,
+            "( ?",
+            $d,
+            ")?( ?",
+            $h,
+            ")?( ?",
+            $m,
+            ")?( ?",
+            $s,
+            ")?|",
+            $d,
+            "( ?",
+            $h,
+            ")?( ?",
+            $m,
+            ")?( ?",
+            $s,
+            ")?|",
+            $h,
+            "( ?",
+            $m,
+            ")?( ?",
+            $s,
+            ")?|",
+            $m,
+            "( ?",
+            $s,
+            ")?|",
+            $s,
+            ")$"
+        )
+    };
 }
 
-fn unit_seconds(unit: &str) -> Option<u64> {
-    Some(match unit {
-        "s" | "second" | "seconds" => 1,
-        "m" | "minute" | "minutes" => 60,
-        "h" | "hour" | "hours" => 3600,
-        "d" | "day" | "days" => 86_400,
-        "w" | "week" | "weeks" => 604_800,
-        _ => return None,
-    })
-}
+/// The accepted durations, for the OpenAPI document.
+pub const EXPIRES_PATTERN: &str = units!(
+    "[0-9]{1,6} ?(w|weeks?)" "[0-9]{1,6} ?(d|days?)" "[0-9]{1,8} ?(h|hours?)"
+    "[0-9]{1,9} ?(m|minutes?)" "[0-9]{1,9} ?(s|seconds?)"
+);
 
 /// Cuts client text to 60 characters, the most that a response repeats.
 pub fn shorten(text: &str) -> String {
@@ -128,10 +137,13 @@ pub fn shorten(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use leasehold_http::problems::CommonProblem;
+    use proptest::prelude::*;
+
     use super::*;
 
     #[test]
-    fn lengths_of_time_are_read_the_way_people_write_them() {
+    fn expires_in_reads_durations_and_seconds() {
         for (text, seconds) in [
             ("600", 600),
             ("10m", 600),
@@ -144,28 +156,25 @@ mod tests {
         ] {
             assert_eq!(expires_in(text).ok(), Some(Duration::from_secs(seconds)), "{text}");
         }
-        for bad in [
-            "",
-            "never",
-            "-1d",
-            "1 month",
-            "1y",
-            "9999999999",
-            "1m1m1m1m1m",
-            "m",
-            "1  d",
-            "1 1",
-            "1D",
-            "1d,",
-            " 1d",
-            "１d",
-        ] {
-            assert!(matches!(expires_in(bad), Err(Failure::Malformed(_))), "{bad}");
+        for bad in
+            ["", "never", "-1d", "+600", "1 month", "1y", "9999999999", "1m1m", "m", "1 1", "１d"]
+        {
+            let refused = expires_in(bad);
+            let malformed =
+                matches!(refused, Err(PasteProblem::Common(CommonProblem::Malformed(_))));
+            assert!(malformed, "{bad}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn parser_accepts_what_the_pattern_describes(text in EXPIRES_PATTERN.trim_matches(['^', '$'])) {
+            prop_assert!(expires_in(&text).is_ok(), "{text}");
         }
     }
 
     #[test]
-    fn options_come_from_the_query_and_from_headers_and_unknown_ones_are_refused() {
+    fn options_are_read_from_query_and_headers_and_unknown_ones_are_refused() {
         let mut headers = HeaderMap::new();
         headers.insert("x-language", "rust".parse().expect("a value"));
         let options =

@@ -5,16 +5,15 @@
 
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, StatusCode, header};
-use axum::response::Response;
-use leasehold_http::answers::empty;
-use leasehold_http::failures::IntoProblem;
+use leasehold_http::problems::{CommonProblem, IntoProblem};
 use leasehold_http::request::query;
+use leasehold_http::responses::empty;
 use uuid::Uuid;
 
 use super::api;
-use super::errors::Failure;
 use super::form;
 use super::headers::{DELETE_TOKEN, NO_STORE};
+use super::problems::{HandlerResult, PasteProblem};
 use super::read::html;
 use super::view;
 use super::web::{Shared, Web, bearer, code_in};
@@ -23,14 +22,12 @@ use crate::error::{DeleteError, ReadError};
 use crate::model::{Cursor, Report};
 use crate::pages::{self, Done};
 
-type Answer = Result<Response, Failure>;
-
 /// Pastes on one page of `/mine`.
 const PAGE: u32 = 50;
 const FORM: usize = 16 * 1024;
 
 /// `DELETE /{code}`
-pub async fn delete(State(web): State<Shared>, request: Request) -> Answer {
+pub async fn delete(State(web): State<Shared>, request: Request) -> HandlerResult {
     delete_at(web, request, 0).await
 }
 
@@ -39,13 +36,13 @@ pub async fn delete(State(web): State<Shared>, request: Request) -> Answer {
     params(
         ("code" = String, Path, pattern = "^[A-Za-z0-9_-]{1,32}$"),
         ("X-Delete-Token" = Option<String>, Header, description = "Instead of Authorization")),
-    responses((status = 204, description = "Gone")),
+    responses((status = 204, description = "Deleted, or it had ended before")),
     security(("deleteToken" = []), ("owner" = [])))]
-pub async fn delete_by_api(State(web): State<Shared>, request: Request) -> Answer {
+pub async fn delete_by_api(State(web): State<Shared>, request: Request) -> HandlerResult {
     delete_at(web, request, 3).await
 }
 
-async fn delete_at(web: Shared, request: Request, before: usize) -> Answer {
+async fn delete_at(web: Shared, request: Request, before: usize) -> HandlerResult {
     web.admit_read(&request)?;
     let token = delete_token(request.headers())?;
     let code = code_in(&request, before).map_err(|_| DeleteError::NotYours)?;
@@ -53,13 +50,13 @@ async fn delete_at(web: Shared, request: Request, before: usize) -> Answer {
     Ok(empty(StatusCode::NO_CONTENT))
 }
 
-fn delete_token(headers: &HeaderMap) -> Result<Bearer, Failure> {
+fn delete_token(headers: &HeaderMap) -> Result<Bearer, PasteProblem> {
     match headers.get(DELETE_TOKEN) {
         Some(token) => {
             let token = token.to_str().ok().and_then(Bearer::new);
             token.ok_or(DeleteError::NotYours.into())
         }
-        None => bearer(headers)?.ok_or(Failure::NoToken),
+        None => Ok(bearer(headers)?.ok_or(CommonProblem::NoToken)?),
     }
 }
 
@@ -68,13 +65,13 @@ async fn carry_out(
     code: ShortCode,
     token: Bearer,
     only: Option<Uuid>,
-) -> Result<(), Failure> {
+) -> Result<(), PasteProblem> {
     let pastes = web.pastes.clone();
-    Failure::undisturbed(async move { pastes.delete(&code, &token, only).await }).await
+    PasteProblem::run_to_end(async move { pastes.delete(&code, &token, only).await }).await
 }
 
 /// `POST /{code}/delete`: the token is in the form, or the browser has the owner's cookie.
-pub async fn delete_form(State(web): State<Shared>, request: Request) -> Answer {
+pub async fn delete_form(State(web): State<Shared>, request: Request) -> HandlerResult {
     web.admit_read(&request)?;
     web.cookies.own_form(request.headers(), &web.base_url)?;
     let code = code_in(&request, 0).map_err(|_| DeleteError::NotYours)?;
@@ -95,7 +92,7 @@ pub async fn delete_form(State(web): State<Shared>, request: Request) -> Answer 
 }
 
 /// `POST /{code}/report`
-pub async fn report_form(State(web): State<Shared>, request: Request) -> Answer {
+pub async fn report_form(State(web): State<Shared>, request: Request) -> HandlerResult {
     web.admit_create(&request)?;
     web.cookies.own_form(request.headers(), &web.base_url)?;
     let code = code_in(&request, 0)?;
@@ -105,21 +102,21 @@ pub async fn report_form(State(web): State<Shared>, request: Request) -> Answer 
     let reason: Vec<&str> = reason.into_iter().flatten().filter(|text| !text.is_empty()).collect();
     let contact = form::value(&fields, "contact").filter(|contact| !contact.is_empty());
     let report = Report {
-        reason: api::words(reason.join(": "), "reason", 2100)?,
+        reason: api::free_text(reason.join(": "), "reason", 2100)?,
         contact: contact
-            .map(|contact| api::words(contact.to_owned(), "contact", 200))
+            .map(|contact| api::free_text(contact.to_owned(), "contact", 200))
             .transpose()?,
         paste_id: form::seen(&fields)?,
     };
     let pastes = web.pastes.clone();
-    Failure::undisturbed(async move { pastes.report(&code, report).await }).await?;
+    PasteProblem::run_to_end(async move { pastes.report(&code, report).await }).await?;
     Ok(html(pages::done(&Done::reported()).into_string().into(), NO_STORE))
 }
 
 /// `GET /mine`
-pub async fn mine(State(web): State<Shared>, request: Request) -> Answer {
+pub async fn mine(State(web): State<Shared>, request: Request) -> HandlerResult {
     web.admit_read(&request)?;
-    let before: Option<Cursor> = query(&request, "before").and_then(|place| place.parse().ok());
+    let before: Option<Cursor> = query(&request, "before").and_then(|cursor| cursor.parse().ok());
     let (listed, known) = match web.cookies.owner(request.headers()) {
         Some(owner) => match web.pastes.list(&owner, before.as_ref(), PAGE).await {
             // An unknown owner has no pastes.

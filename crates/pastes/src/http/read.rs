@@ -15,25 +15,23 @@ use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::Response;
 use bytes::Bytes;
-use leasehold_http::answers;
-use leasehold_http::body::{Held, keep};
-use leasehold_http::failures::IntoProblem;
+use leasehold_http::body::{MemoryPermit, hold_memory};
+use leasehold_http::problems::{CommonProblem, IntoProblem};
 use leasehold_http::request::{accepts, is_browser};
+use leasehold_http::responses;
 use uuid::Uuid;
 
-use super::errors::Failure;
 use super::form;
 use super::headers::{self, NO_STORE, RAW_CSP, TEXT};
+use super::problems::{HandlerResult, PasteProblem};
 use super::view;
 use super::web::{Shared, Web, code_in};
 use crate::code::ShortCode;
 use crate::highlight;
 use crate::model::{Paste, Reading};
 
-type Answer = Result<Response, Failure>;
-
 /// `GET /{code}`
-pub async fn page(State(web): State<Shared>, request: Request) -> Answer {
+pub async fn page(State(web): State<Shared>, request: Request) -> HandlerResult {
     web.admit_read(&request)?;
     let (code, client) = (code_in(&request, 0)?, web.client(&request));
     let (Parts { headers: asked, .. }, _) = request.into_parts();
@@ -48,7 +46,7 @@ pub async fn page(State(web): State<Shared>, request: Request) -> Answer {
     let made = |paste| web.made(&asked, &code, paste);
     let (mut response, just_made) = match reading {
         Reading::Ready(paste) => {
-            let held = web.room(client, view::largest_page(paste.content.len())).await?;
+            let permit = web.reserve(client, view::largest_page(paste.content.len())).await?;
             let page = web.rendered.page(&web.base_url, &paste, client).await?;
             let (response, just_made) = match made(paste.paste_id) {
                 // Wraps the page that all readers get, so that the author's view costs no second
@@ -57,9 +55,9 @@ pub async fn page(State(web): State<Shared>, request: Request) -> Answer {
                     let page = view::just_made(&web.base_url, &paste, &page, token);
                     (html(page.into(), NO_STORE), true)
                 }
-                None => (html(page, headers::keep(paste.life)), false),
+                None => (html(page, headers::cache_control(paste.life)), false),
             };
-            (keep(response, held), just_made)
+            (hold_memory(response, permit), just_made)
         }
         Reading::Burns { paste_id, language, size, expires_at } => {
             let made = made(paste_id);
@@ -76,13 +74,15 @@ pub async fn page(State(web): State<Shared>, request: Request) -> Answer {
             (html(page.into(), NO_STORE), just_made)
         }
         Reading::Uploading { retry_after, .. } if !is_browser(&asked) => {
-            return Err(Failure::Uploading { retry_after });
+            return Err(PasteProblem::Uploading { retry_after });
         }
         Reading::Uploading { paste_id, retry_after } => {
             let made = made(paste_id);
             let mut response = html(view::waiting(&web.base_url, &code, made).into(), NO_STORE);
             *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
-            response.headers_mut().insert(header::RETRY_AFTER, headers::seconds_up(retry_after));
+            response
+                .headers_mut()
+                .insert(header::RETRY_AFTER, headers::whole_seconds(retry_after).into());
             // Keep the token's cookie until the paste itself is shown: this page reloads by itself.
             return Ok(response);
         }
@@ -94,16 +94,16 @@ pub async fn page(State(web): State<Shared>, request: Request) -> Answer {
 }
 
 /// `GET /raw/{code}`
-pub async fn raw(State(web): State<Shared>, request: Request) -> Answer {
+pub async fn raw(State(web): State<Shared>, request: Request) -> HandlerResult {
     whole(&web, request, false).await
 }
 
 /// `GET /download/{code}`
-pub async fn download(State(web): State<Shared>, request: Request) -> Answer {
+pub async fn download(State(web): State<Shared>, request: Request) -> HandlerResult {
     whole(&web, request, true).await
 }
 
-async fn whole(web: &Web, request: Request, download: bool) -> Answer {
+async fn whole(web: &Web, request: Request, download: bool) -> HandlerResult {
     web.admit_read(&request)?;
     let (code, client) = (code_in(&request, 1)?, web.client(&request));
     let (Parts { headers: asked, .. }, _) = request.into_parts();
@@ -112,46 +112,46 @@ async fn whole(web: &Web, request: Request, download: bool) -> Answer {
 }
 
 /// `GET /qr/{code}`
-pub async fn qr(State(web): State<Shared>, request: Request) -> Answer {
+pub async fn qr(State(web): State<Shared>, request: Request) -> HandlerResult {
     web.admit_read(&request)?;
     let code = code_in(&request, 1)?;
     // Without this check, the QR code would be a second way to probe which codes exist.
-    let keep = match web.pastes.read(&code).await? {
-        Reading::Ready(paste) => headers::keep(paste.life),
+    let cache_control = match web.pastes.read(&code).await? {
+        Reading::Ready(paste) => headers::cache_control(paste.life),
         Reading::Uploading { .. } | Reading::Burns { .. } => NO_STORE,
     };
-    let image = crate::qr::svg(&format!("{}/{code}", web.base_url)).ok_or(Failure::Broken)?;
+    let image = crate::qr::svg(&format!("{}/{code}", web.base_url)).ok_or(CommonProblem::Defect)?;
     let mut response = Response::new(Body::from(image));
     let map = response.headers_mut();
     map.insert(header::CONTENT_TYPE, HeaderValue::from_static("image/svg+xml"));
-    map.insert(header::CACHE_CONTROL, keep);
+    map.insert(header::CACHE_CONTROL, cache_control);
     Ok(response)
 }
 
 /// `POST /{code}/burn`: the page's buttons, and curl.
-pub async fn burn(State(web): State<Shared>, request: Request) -> Answer {
+pub async fn burn(State(web): State<Shared>, request: Request) -> HandlerResult {
     web.admit_read(&request)?;
     let code = code_in(&request, 0)?;
     web.cookies.own_form(request.headers(), &web.base_url)?;
-    let (for_people, client) = (is_browser(request.headers()), web.client(&request));
+    let (browser, client) = (is_browser(request.headers()), web.client(&request));
     let (parts, body) = request.into_parts();
     let fields = form::fields(&web, &parts.headers, body, 4096).await?;
     let download = fields.iter().any(|(name, value)| name == "as" && value == "download");
     let largest = |size: usize| view::largest_page(size).max(size);
-    let (paste, held) = burn_now(&web, client, code, form::seen(&fields)?, largest).await?;
-    let shown = for_people && !download && highlight::text(&paste.content).is_some();
+    let (paste, permit) = burn_now(&web, client, code, form::seen(&fields)?, largest).await?;
+    let shown = browser && !download && highlight::text(&paste.content).is_some();
     if !shown {
-        return Ok(keep(last_copy(&paste, for_people), held));
+        return Ok(hold_memory(last_copy(&paste, browser), permit));
     }
     let shown = Arc::clone(&paste);
-    let make = move |colours| view::burnt(&shown, colours);
-    let response = match web.rendered.work(client, make).await {
+    let render = move |colours| view::burnt(&shown, colours);
+    let response = match web.rendered.work(client, render).await {
         Ok(Some(page)) => html(page.into(), NO_STORE),
         // It is burnt: even if it is too large for a page, or the page cannot be rendered, the reader
         // must get the bytes.
         Ok(None) | Err(_) => last_copy(&paste, true),
     };
-    Ok(keep(response, held))
+    Ok(hold_memory(response, permit))
 }
 
 /// Burns a paste even if the reader disconnects: an interrupted burn could lose the paste. With `only`
@@ -163,33 +163,33 @@ pub async fn burn_now(
     code: ShortCode,
     only: Option<Uuid>,
     largest: impl Fn(usize) -> usize,
-) -> Result<(Arc<Paste>, Held), Failure> {
+) -> Result<(Arc<Paste>, MemoryPermit), PasteProblem> {
     let (paste, size) = match web.pastes.read(&code).await? {
         Reading::Burns { paste_id, size, .. } => (paste_id, size),
         // The paste exists and does not burn; a reader can find that out anyway.
-        Reading::Ready(_) => return Err(Failure::DoesNotBurn(code)),
-        Reading::Uploading { .. } => return Err(Failure::NOT_FOUND),
+        Reading::Ready(_) => return Err(PasteProblem::DoesNotBurn(code)),
+        Reading::Uploading { .. } => return Err(PasteProblem::NOT_FOUND),
     };
     if only.is_some_and(|only| only != paste) {
-        return Err(Failure::NOT_FOUND);
+        return Err(PasteProblem::NOT_FOUND);
     }
-    let held = web.room(client, largest(size)).await?;
+    let permit = web.reserve(client, largest(size)).await?;
     let pastes = web.pastes.clone();
     let burning = async move { pastes.burn(&code, Some(paste)).await };
-    Ok((Failure::undisturbed(burning).await?, held))
+    Ok((PasteProblem::run_to_end(burning).await?, permit))
 }
 
 /// Returns the paste if its bytes can be served.
-pub fn ready(reading: Reading, code: &ShortCode) -> Result<Arc<Paste>, Failure> {
+pub fn ready(reading: Reading, code: &ShortCode) -> Result<Arc<Paste>, PasteProblem> {
     match reading {
         Reading::Ready(paste) => Ok(paste),
-        Reading::Uploading { retry_after, .. } => Err(Failure::Uploading { retry_after }),
-        Reading::Burns { .. } => Err(Failure::Burns(code.clone())),
+        Reading::Uploading { retry_after, .. } => Err(PasteProblem::Uploading { retry_after }),
+        Reading::Burns { .. } => Err(PasteProblem::Burns(code.clone())),
     }
 }
 
-pub fn html(page: Bytes, keep: HeaderValue) -> Response {
-    let mut response = answers::page(page, keep);
+pub fn html(page: Bytes, cache_control: HeaderValue) -> Response {
+    let mut response = responses::page(page, cache_control);
     response.headers_mut().insert(header::VARY, HeaderValue::from_static("accept"));
     response
 }
@@ -206,12 +206,12 @@ async fn bytes_of(
     paste: &Paste,
     asked: &HeaderMap,
     download: bool,
-) -> Answer {
+) -> HandlerResult {
     let tag = entity_tag(paste);
     let known = asked
         .get(header::IF_NONE_MATCH)
         .is_some_and(|known| knows(known.as_bytes(), tag.as_bytes()));
-    let held = web.room(client, if known { 0 } else { paste.content.len() }).await?;
+    let permit = web.reserve(client, if known { 0 } else { paste.content.len() }).await?;
     let mut response = Response::new(match known {
         true => Body::empty(),
         false => Body::from(paste.content.clone()),
@@ -226,10 +226,10 @@ async fn bytes_of(
     } else {
         map.insert(header::CONTENT_TYPE, TEXT);
     }
-    map.insert(header::CACHE_CONTROL, headers::keep(paste.life));
+    map.insert(header::CACHE_CONTROL, headers::cache_control(paste.life));
     map.insert(header::ETAG, tag);
     map.insert(header::CONTENT_SECURITY_POLICY, RAW_CSP);
-    Ok(keep(response, held))
+    Ok(hold_memory(response, permit))
 }
 
 /// Returns the bytes of a paste that was burnt.
@@ -251,7 +251,7 @@ fn attach(map: &mut HeaderMap, paste: &Paste) {
     let ending = if highlight::text(&paste.content).is_some() { "txt" } else { "bin" };
     let name = format!("attachment; filename=\"{}.{ending}\"", paste.code);
     map.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
-    map.insert(header::CONTENT_DISPOSITION, headers::text(&name));
+    map.insert(header::CONTENT_DISPOSITION, headers::header_value(&name));
 }
 
 /// Returns the ETag. A paste never changes, so its creation time identifies its bytes. The tag contains
@@ -276,7 +276,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn terminals_that_ask_for_text_get_it() {
+    fn client_that_accepts_only_text_wants_text() {
         let accepting =
             |value| HeaderMap::from_iter([(header::ACCEPT, HeaderValue::from_static(value))]);
         assert!(wants_text(&accepting("text/plain")));
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn known_tags_are_found_in_lists() {
+    fn if_none_match_finds_the_tag_in_a_list() {
         for known in ["\"a\"", "W/\"a\"", "\"b\", \"a\"", "*", " \"b\" ,W/\"a\" "] {
             assert!(knows(known.as_bytes(), b"\"a\""), "{known}");
         }

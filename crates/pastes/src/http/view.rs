@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use jiff::Timestamp;
-use leasehold_http::failures::ProblemDetails;
+use leasehold_http::problems::ProblemDetails;
 use uuid::Uuid;
 
 use crate::code::ShortCode;
@@ -19,12 +19,12 @@ use crate::settings::Settings;
 
 static NOT_FOUND: LazyLock<Bytes> = LazyLock::new(|| pages::not_found().into_string().into());
 
-/// Returns the page of a failure.
-pub fn failure(told: &ProblemDetails) -> Bytes {
-    if told.status.as_u16() == 404 {
+/// Returns the page of a problem.
+pub fn problem(problem: &ProblemDetails) -> Bytes {
+    if problem.status.as_u16() == 404 {
         return NOT_FOUND.clone();
     }
-    let title = match told.status.as_u16() {
+    let title = match problem.status.as_u16() {
         413 => "Too large",
         429 => "Too many requests",
         403 | 401 => "Not allowed",
@@ -36,20 +36,9 @@ pub fn failure(told: &ProblemDetails) -> Bytes {
         503 => "Not available right now",
         _ => "That cannot be done",
     };
-    let mut view = ErrorView::new(told.status.as_u16(), title, &told.detail);
-    view.retry_after = told.retry_after;
+    let mut view = ErrorView::new(problem.status.as_u16(), title, &problem.detail);
+    view.retry_after = problem.retry_after;
     pages::error(&view).into_string().into()
-}
-
-/// Returns a number that is equal for two lifetimes if and only if a page words them the same.
-pub fn wording(life: Duration) -> u64 {
-    let (number, unit) = pages::span_words(life);
-    let unit = match unit {
-        "minute" => 0,
-        "hour" => 1,
-        _ => 2,
-    };
-    number * 3 + unit
 }
 
 /// What a page has around the text of a paste.
@@ -171,32 +160,4 @@ pub fn mine(base_url: &str, listed: &[Listed], next: Option<String>) -> String {
 /// read.
 fn until(moment: Timestamp) -> Duration {
     moment.duration_since(Timestamp::now()).try_into().unwrap_or(Duration::ZERO)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Returns the wording for this lifetime, taken from a page that says how long to wait.
-    fn words(life: u64) -> String {
-        let mut view = ErrorView::new(1, "", "");
-        view.retry_after = Some(Duration::from_secs(life));
-        pages::error(&view).into_string()
-    }
-
-    #[test]
-    fn lives_with_one_number_have_one_wording() {
-        let lives =
-            [0, 59, 60, 119, 120, 7199, 7200, 10_799, 172_799, 172_800, 259_199, 31_536_000];
-        for one in lives {
-            for other in lives {
-                let number = |life| wording(Duration::from_secs(life));
-                assert_eq!(
-                    number(one) == number(other),
-                    words(one) == words(other),
-                    "{one} {other}"
-                );
-            }
-        }
-    }
 }

@@ -2,19 +2,20 @@
 
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use axum::extract::Request;
 use axum::http::HeaderMap;
-use leasehold_http::body::{Budget, Held};
+use leasehold_http::body::{Budget, MemoryPermit};
 use leasehold_http::limits::{self, Limit};
-use leasehold_http::request::{self, segment, unescape};
-use tokio::sync::Mutex;
+use leasehold_http::problems::CommonProblem;
+use leasehold_http::request::{self, percent_decode, segment};
+use leasehold_http::responses::HealthCheck;
 use uuid::Uuid;
 
 use super::cookies::Cookies;
-use super::errors::Failure;
 use super::headers::CREATE_TOKEN;
+use super::problems::PasteProblem;
 use super::rendered::Rendered;
 use crate::code::{Bearer, OwnerToken, ShortCode};
 use crate::error::CreateError;
@@ -22,14 +23,12 @@ use crate::service::Pastes;
 
 /// The least memory for bodies that are being received.
 const RECEIVING: usize = 256 * 1024 * 1024;
-/// The least memory for responses that are being made, or that slow clients have not read yet.
-const ANSWERING: usize = 256 * 1024 * 1024;
+/// The least memory for responses that the service is building, or that slow clients have not read.
+const RESPONDING: usize = 256 * 1024 * 1024;
 /// Responses up to this size are not counted: the connection takes them in one piece.
-const SMALL_ANSWER: usize = 64 * 1024;
+const SMALL_RESPONSE: usize = 64 * 1024;
 /// How long a response waits for memory.
-const TURN: Duration = Duration::from_secs(5);
-/// How long the result of a health check is reused.
-const HEALTH: Duration = Duration::from_secs(1);
+const MEMORY_TIMEOUT: Duration = Duration::from_secs(5);
 
 pub struct Web {
     pub pastes: Pastes,
@@ -38,13 +37,13 @@ pub struct Web {
     pub creates: Limit,
     pub reads: Limit,
     pub budget: Budget,
-    answers: Budget,
+    response_budget: Budget,
     pub cookies: Cookies,
     pub rendered: Rendered,
     /// Links begin with https.
     pub secure: bool,
     proxies: usize,
-    health: Mutex<Option<(Instant, bool)>>,
+    pub health: HealthCheck,
 }
 
 pub type Shared = Arc<Web>;
@@ -62,15 +61,15 @@ impl Web {
                 // JSON with every character escaped as six.
                 settings.max_size.saturating_mul(6).saturating_add(1 << 20),
             ),
-            answers: Budget::with_share(
-                ANSWERING.max(settings.max_size.saturating_mul(16)),
+            response_budget: Budget::with_share(
+                RESPONDING.max(settings.max_size.saturating_mul(16)),
                 largest_json(settings.max_size),
             ),
             cookies: Cookies::new(&base_url),
             rendered: Rendered::new(settings.cache_bytes / 2),
             secure: base_url.starts_with("https://"),
             proxies: limits.trusted_proxies,
-            health: Mutex::new(None),
+            health: HealthCheck::default(),
             base_url,
             pastes,
         }
@@ -81,11 +80,15 @@ impl Web {
     }
 
     /// Reserves memory for a response of up to `bytes` bytes, per client no more than its share. Waits up
-    /// to `TURN`. Give it to [`leasehold_http::body::keep`] with the response.
-    pub async fn room(&self, client: Option<IpAddr>, bytes: usize) -> Result<Held, Failure> {
-        match bytes <= SMALL_ANSWER {
-            true => Ok(Held::default()),
-            false => Ok(self.answers.of(client).hold(bytes, TURN).await?),
+    /// to `MEMORY_TIMEOUT`. Give it to [`leasehold_http::body::hold_memory`] with the response.
+    pub async fn reserve(
+        &self,
+        client: Option<IpAddr>,
+        bytes: usize,
+    ) -> Result<MemoryPermit, PasteProblem> {
+        match bytes <= SMALL_RESPONSE {
+            true => Ok(MemoryPermit::default()),
+            false => Ok(self.response_budget.of(client).hold(bytes, MEMORY_TIMEOUT).await?),
         }
     }
 
@@ -96,37 +99,23 @@ impl Web {
     }
 
     /// Counts a request that reads.
-    pub fn admit_read(&self, request: &Request) -> Result<(), Failure> {
+    pub fn admit_read(&self, request: &Request) -> Result<(), PasteProblem> {
         Ok(self.reads.admit(self.client(request))?)
     }
 
     /// Counts a request that stores something.
-    pub fn admit_create(&self, request: &Request) -> Result<(), Failure> {
+    pub fn admit_create(&self, request: &Request) -> Result<(), PasteProblem> {
         Ok(self.creates.admit(self.client(request))?)
     }
 
     /// Refuses clients without the token of a private service.
-    pub fn admit_maker(&self, shown: Option<&str>) -> Result<(), Failure> {
+    pub fn admit_creator(&self, shown: Option<&str>) -> Result<(), PasteProblem> {
         let Some(wanted) = &self.pastes.settings().create_token else { return Ok(()) };
         match shown.map(str::trim).filter(|shown| !shown.is_empty()) {
             Some(shown) if wanted.is(shown) => Ok(()),
-            Some(_) => Err(Failure::WrongToken),
-            None => Err(Failure::Private),
+            Some(_) => Err(CommonProblem::WrongToken.into()),
+            None => Err(PasteProblem::Private),
         }
-    }
-
-    /// Returns true if the database responds. Asks it at most once per second, however often this is
-    /// called.
-    pub async fn is_healthy(&self) -> bool {
-        let mut known = self.health.lock().await;
-        if let Some((asked, healthy)) = *known
-            && asked.elapsed() < HEALTH
-        {
-            return healthy;
-        }
-        let healthy = self.pastes.is_healthy().await;
-        *known = Some((Instant::now(), healthy));
-        healthy
     }
 }
 
@@ -138,24 +127,24 @@ pub fn largest_json(size: usize) -> usize {
 
 /// Returns the code in a path such as `/raw/{code}`: the segment after `before` others. A malformed
 /// code is not found.
-pub fn code_in(request: &Request, before: usize) -> Result<ShortCode, Failure> {
-    let segment = segment(request.uri().path(), before).ok_or(Failure::NOT_FOUND)?;
+pub fn code_in(request: &Request, before: usize) -> Result<ShortCode, PasteProblem> {
+    let segment = segment(request.uri().path(), before).ok_or(PasteProblem::NOT_FOUND)?;
     let code = match segment.contains('%') {
-        true => unescape(segment).and_then(|segment| segment.parse().ok()),
+        true => percent_decode(segment).and_then(|segment| segment.parse().ok()),
         false => segment.parse().ok(),
     };
-    code.ok_or(Failure::NOT_FOUND)
+    code.ok_or(PasteProblem::NOT_FOUND)
 }
 
 /// Reads `Authorization: Bearer …`. Returns `None` without such a header, and an error for a malformed
 /// one.
-pub fn bearer(headers: &HeaderMap) -> Result<Option<Bearer>, Failure> {
+pub fn bearer(headers: &HeaderMap) -> Result<Option<Bearer>, PasteProblem> {
     let shown = request::bearer(headers).map(Bearer::new);
-    shown.map(|bearer| bearer.ok_or(Failure::NoToken)).transpose()
+    Ok(shown.map(|bearer| bearer.ok_or(CommonProblem::NoToken)).transpose()?)
 }
 
 /// Returns the owner that a program acts for.
-pub fn owner(headers: &HeaderMap) -> Result<Option<OwnerToken>, Failure> {
+pub fn owner(headers: &HeaderMap) -> Result<Option<OwnerToken>, PasteProblem> {
     match bearer(headers)? {
         Some(bearer) => match OwnerToken::parse(bearer.as_str()) {
             Some(owner) => Ok(Some(owner)),
@@ -206,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn tokens_come_from_the_authorization_header() {
+    fn bearer_accepts_tokens_of_16_to_128_characters() {
         let with = |value: &str| {
             bearer(&HeaderMap::from_iter([(
                 header::AUTHORIZATION,

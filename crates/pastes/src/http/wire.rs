@@ -1,5 +1,5 @@
 //! The types of the JSON API. The document in [`super::openapi`] is generated from them; reports and
-//! the operator's requests and responses are in [`super::orders`].
+//! the operator's requests and responses are in [`super::moderation`].
 
 use std::fmt;
 use std::time::Duration;
@@ -15,26 +15,26 @@ use super::options::expires_in;
 use super::web::Web;
 use crate::model::{Created, Listed, Paste};
 
-/// A paste to be made.
+/// A paste to create.
 #[derive(Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct CreateRequest {
     /// The text. Bytes that are not UTF-8 go to `POST /` as they are.
     #[schema(min_length = 1)]
     pub content: String,
-    /// How long it lives: `10m`, `1d`, `2 weeks`, or a number of seconds. Default: what the service says.
+    /// When it expires: `10m`, `1d`, `2 weeks`, or a number of seconds. Default: the service's setting.
     #[serde(default, deserialize_with = "expiry")]
     #[schema(value_type = Option<String>)]
     pub expires_in: Option<Duration>,
-    /// A name of your own for the link.
+    /// A custom link.
     #[serde(default)]
     #[schema(pattern = "^[A-Za-z0-9_-]{3,32}$")]
     pub alias: Option<String>,
-    /// For colours. Default: found out from the text. A language that is not known is refused.
+    /// For highlighting. Default: detected from the text. An unknown language is refused.
     #[serde(default)]
     #[schema(pattern = "^[A-Za-z0-9+#._ -]{1,40}$")]
     pub language: Option<String>,
-    /// Readable once, and only by asking for it.
+    /// Burn after reading: the first reader who confirms gets the paste, and it is deleted.
     #[serde(default)]
     pub burn_after_reading: bool,
 }
@@ -45,9 +45,7 @@ fn expiry<'de, D: Deserializer<'de>>(input: D) -> Result<Option<Duration>, D::Er
         type Value = Option<Duration>;
 
         fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            f.write_str(
-                "a length of time such as \"10m\", \"1d\", \"2 weeks\", or a number of seconds",
-            )
+            f.write_str("a duration such as \"10m\", \"1d\", \"2 weeks\", or a number of seconds")
         }
 
         fn visit_u64<E: de::Error>(self, seconds: u64) -> Result<Self::Value, E> {
@@ -79,7 +77,7 @@ fn expiry<'de, D: Deserializer<'de>>(input: D) -> Result<Option<Duration>, D::Er
     input.deserialize_any(Expiry)
 }
 
-/// A paste that was made.
+/// A paste that was created.
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct CreatedPaste {
@@ -124,7 +122,7 @@ pub struct FullPaste {
     #[schema(value_type = String, format = DateTime)]
     pub expires_at: Timestamp,
     pub content: String,
-    /// How `content` is written: as it is, or in Base64 when it is not UTF-8.
+    /// How `content` is encoded: as text, or in Base64 if it is not UTF-8.
     pub encoding: Encoding,
 }
 
@@ -138,7 +136,7 @@ pub enum Encoding {
 
 impl FullPaste {
     pub fn of(web: &Web, paste: &Paste) -> Self {
-        let (content, encoding) = written(&paste.content);
+        let (content, encoding) = encoded(&paste.content);
         Self {
             id: paste.paste_id,
             code: paste.code.to_string(),
@@ -154,7 +152,7 @@ impl FullPaste {
     }
 }
 
-fn written(content: &Bytes) -> (String, Encoding) {
+fn encoded(content: &Bytes) -> (String, Encoding) {
     match std::str::from_utf8(content) {
         Ok(text) => (text.to_owned(), Encoding::Utf8),
         Err(_) => (base64(content), Encoding::Base64),
@@ -168,9 +166,9 @@ fn base64(bytes: &[u8]) -> String {
     for chunk in bytes.chunks(3) {
         let at = |index: usize| u32::from(chunk.get(index).copied().unwrap_or(0));
         let group = at(0) << 16 | at(1) << 8 | at(2);
-        for place in 0..4 {
-            let letter = LETTERS[(group >> (18 - 6 * place) & 63) as usize];
-            text.push(if place <= chunk.len() { char::from(letter) } else { '=' });
+        for position in 0..4 {
+            let letter = LETTERS[(group >> (18 - 6 * position) & 63) as usize];
+            text.push(if position <= chunk.len() { char::from(letter) } else { '=' });
         }
     }
     text
@@ -213,7 +211,7 @@ impl OwnPaste {
 #[derive(Serialize, ToSchema)]
 pub struct OwnPastes {
     pub pastes: Vec<OwnPaste>,
-    /// Give it as `before` to list older ones; absent when there are none.
+    /// Send it as `before` to get the next page; absent on the last page.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub next: Option<String>,
 }
@@ -235,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn expiry_is_words_or_seconds() {
+    fn expires_in_is_a_duration_or_seconds() {
         for (text, seconds) in [
             (r#"{"content":"x","expiresIn":"10m"}"#, Some(600)),
             (r#"{"content":"x","expiresIn":"2 weeks"}"#, Some(1_209_600)),
@@ -250,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn h1_h2_odd_json_is_refused() {
+    fn h1_h2_invalid_json_is_refused() {
         let deep = format!(r#"{{"content":{}"#, "[".repeat(100_000));
         let wide: String = (0..100_000).map(|n| format!(r#""k{n}":0,"#)).collect();
         for bad in [
@@ -278,16 +276,16 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_are_no_text_are_written_in_base64() {
+    fn bytes_that_are_not_utf_8_are_encoded_in_base64() {
         let pairs =
             [("", ""), ("f", "Zg=="), ("fo", "Zm8="), ("foo", "Zm9v"), ("foob", "Zm9vYg==")];
         for (plain, coded) in pairs {
             assert_eq!(base64(plain.as_bytes()), coded);
         }
         assert_eq!(
-            written(&Bytes::from_static(b"\xff\x00")),
+            encoded(&Bytes::from_static(b"\xff\x00")),
             ("/wA=".to_owned(), Encoding::Base64)
         );
-        assert_eq!(written(&Bytes::from_static(b"a\0b")), ("a\0b".to_owned(), Encoding::Utf8));
+        assert_eq!(encoded(&Bytes::from_static(b"a\0b")), ("a\0b".to_owned(), Encoding::Utf8));
     }
 }

@@ -11,12 +11,12 @@ pub fn burn_confirm(confirm: &BurnConfirm) -> Markup {
     let main = html! {
         @if let Some(created) = &confirm.created { (parts::created(&confirm.links, created)) }
         section.panel.burn aria-labelledby="burn-title" {
-            h1 #burn-title { "This paste can be read once" }
+            h1 #burn-title { "This paste burns after reading" }
             p {
-                "As soon as you open it, it is gone: for you, and for everybody else. "
+                "When you open it, it is deleted, for you and for all other readers. "
                 "Reloading the page does not bring it back."
                 @if confirm.created.is_some() {
-                    " You just made it, so leave it to whom it is for."
+                    " You just created it: leave it unread for its reader."
                 }
             }
             dl.facts {
@@ -24,19 +24,19 @@ pub fn burn_confirm(confirm: &BurnConfirm) -> Markup {
                     div { dt { "Language" } dd { (parts::language(language)) } }
                 }
                 div { dt { "Length" } dd { (parts::size(confirm.size)) } }
-                div { dt { "Ends unread" } dd { (parts::ends(confirm.life, confirm.expires_at)) } }
+                div { dt { "Expires unread" } dd { (parts::expires(confirm.life, confirm.expires_at)) } }
             }
             form.inline method="post" action=(confirm.links.burn) {
                 // The paste that the reader was asked about: by the time of the click, another paste
                 // may have the name.
                 input type="hidden" name="paste" value=(confirm.paste_id);
-                button.primary type="submit" name="as" value="page" { "Read it now" }
-                button type="submit" name="as" value="download" { "Download it now" }
+                button.primary type="submit" name="as" value="page" { "Read now" }
+                button type="submit" name="as" value="download" { "Download now" }
             }
-            p.hint { "What is not text, or too long for a page, comes as a download either way." }
+            p.hint { "A paste that is not text, or too long for a page, is downloaded in both cases." }
         }
     };
-    Page::new("Read once", main).render()
+    Page::new("Burn after reading", main).render()
 }
 
 /// Shows the text of a paste that was just burnt.
@@ -50,7 +50,7 @@ pub fn burnt(burnt: &Burnt) -> Markup {
                 div { dt { "Language" } dd { (text.language.label) } }
                 div { dt { "Length" } dd { (parts::lines(text.lines)) ", " (parts::size(burnt.size)) } }
             }
-            ul.tools aria-label="What you can do with this paste" {
+            ul.tools aria-label="Actions" {
                 (view::copy_text(None))
                 li {
                     button.quiet #wrap type="button" hidden aria-pressed="false" data-key="w"
@@ -64,8 +64,8 @@ pub fn burnt(burnt: &Burnt) -> Markup {
             }
         }
         p.notice {
-            strong { "This paste is gone now. " }
-            "This page is the only place where it still is: copy or save what you need."
+            strong { "This paste is deleted now. " }
+            "This page shows it for the last time: copy or save what you need."
         }
         (view::notices(text, None))
         (view::code(text))

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use maud::{Markup, html};
 
-use super::layout::{Page, Place};
+use super::layout::{Nav, Page};
 use super::model::{CreateForm, Field};
 use super::parts;
 use crate::highlight::{self, language};
@@ -30,7 +30,7 @@ pub fn create(form: &CreateForm) -> Markup {
         }
         (terminal(&form.base_url, form.private))
     };
-    Page::new("New paste", main).at(Place::New).wide().render()
+    Page::new("New paste", main).at(Nav::New).wide().render()
 }
 
 fn editor(form: &CreateForm) -> Markup {
@@ -39,7 +39,7 @@ fn editor(form: &CreateForm) -> Markup {
         div.editor {
             label for="content" { "Text" }
             // Parsers drop a line end right after the tag: without this one, a text that begins
-            // with an empty line would lose it each time the form comes back.
+            // with an empty line would lose it each time the form is shown again.
             textarea #content name="content" rows="18" spellcheck="false"
                 autofocus[form.error.as_ref().is_none_or(|e| e.field == Some(Field::Content))]
                 autocapitalize="off" autocomplete="off" wrap="off"
@@ -48,7 +48,7 @@ fn editor(form: &CreateForm) -> Markup {
                 aria-describedby={ "limit" @if let Some(id) = describes { " " (id) } }
                 placeholder="Paste or type here" { "\n" (form.typed.content) }
             div.file {
-                label for="file" { "Or a file" }
+                label for="file" { "Or upload a file" }
                 input #file type="file" name="file";
             }
         }
@@ -70,7 +70,7 @@ fn options(form: &CreateForm) -> Markup {
                 label for="lang" { "Language" }
                 select #lang name="lang" aria-invalid=[lang.map(|_| "true")]
                     aria-describedby=[lang] {
-                    option value="" selected[chosen.is_none()] { "Detect" }
+                    option value="" selected[chosen.is_none()] { "Auto-detect" }
                     @let plain = language::plain();
                     option value=(plain.id) selected[chosen == Some(plain.id)] { (plain.label) }
                     @for language in highlight::languages() {
@@ -81,7 +81,7 @@ fn options(form: &CreateForm) -> Markup {
                 }
             }
             div.field {
-                label for="expires" { "Ends after" }
+                label for="expires" { "Expires in" }
                 select #expires name="expires" aria-invalid=[expires.map(|_| "true")]
                     aria-describedby=[expires] {
                     @for choice in &form.expiries {
@@ -92,7 +92,7 @@ fn options(form: &CreateForm) -> Markup {
                 }
             }
             div.field {
-                label for="alias" { "Name in the link " span.aside { "(optional)" } }
+                label for="alias" { "Custom link " span.aside { "(optional)" } }
                 input #alias type="text" name="alias" value=(typed.alias) minlength="3" maxlength="32"
                     pattern="[A-Za-z0-9_\\-]{3,32}" title="3 to 32 letters, digits, - and _"
                     spellcheck="false" autocapitalize="off" autocomplete="off"
@@ -102,7 +102,7 @@ fn options(form: &CreateForm) -> Markup {
             @if form.private {
                 @let token = describes(form, Field::Token);
                 div.field {
-                    label for="create-token" { "Token of this service" }
+                    label for="create-token" { "Create token" }
                     // A password field, so that the browser may store it and does not show it.
                     input #create-token type="password" name="create_token" required
                         maxlength="128" autocomplete="current-password"
@@ -113,13 +113,13 @@ fn options(form: &CreateForm) -> Markup {
             div.field.checks {
                 label.check {
                     input #burn type="checkbox" name="burn" value="1" checked[typed.burn];
-                    span { "Gone after reading " span.aside { "(the first reader is the last)" } }
+                    span { "Burn after reading " span.aside { "(only the first reader sees it)" } }
                 }
                 // Off by default: it links a user's pastes to each other.
                 label.check {
                     input #remember type="checkbox" name="remember" value="1"
                         checked[typed.remember];
-                    span { "List it under Mine " span.aside { "(with a cookie)" } }
+                    span { "List under My pastes " span.aside { "(sets a cookie)" } }
                 }
             }
         }

@@ -1,10 +1,10 @@
 //! Pages that only show a message.
 
+use leasehold_http::duration;
 use maud::{Markup, html};
 
 use super::layout::Page;
 use super::model::{Done, ErrorView};
-use super::parts;
 
 /// Shows what failed, and what to do next.
 pub fn error(view: &ErrorView) -> Markup {
@@ -13,7 +13,7 @@ pub fn error(view: &ErrorView) -> Markup {
             h1 #error-title { (view.title) }
             p { (view.message) }
             @if let Some(after) = view.retry_after {
-                p { "Try again in " (parts::span(after)) "." }
+                p { "Try again in " (duration::approximate(after)) "." }
             }
             p.hint { "Status " (view.status) }
             p { a.button href="/" { "New paste" } }

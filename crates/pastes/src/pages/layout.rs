@@ -1,4 +1,4 @@
-//! The frame of every page.
+//! The layout of every page.
 
 use leasehold_http::page::{Site, help, keys_item, theme_item};
 use maud::{Markup, html};
@@ -16,7 +16,7 @@ static SITE: Site = Site {
 
 /// The navigation entry of a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Place {
+pub enum Nav {
     New,
     Mine,
     Elsewhere,
@@ -43,7 +43,7 @@ impl Refresh {
 /// A page's head and its content.
 pub struct Page<'a> {
     pub title: &'a str,
-    pub place: Place,
+    pub nav: Nav,
     /// When the page reloads.
     pub refresh: Option<Refresh>,
     /// Wide pages give code the full width.
@@ -53,11 +53,11 @@ pub struct Page<'a> {
 
 impl<'a> Page<'a> {
     pub fn new(title: &'a str, main: Markup) -> Self {
-        Self { title, place: Place::Elsewhere, refresh: None, wide: false, main }
+        Self { title, nav: Nav::Elsewhere, refresh: None, wide: false, main }
     }
 
-    pub fn at(self, place: Place) -> Self {
-        Self { place, ..self }
+    pub fn at(self, nav: Nav) -> Self {
+        Self { nav, ..self }
     }
 
     pub fn wide(self) -> Self {
@@ -69,15 +69,15 @@ impl<'a> Page<'a> {
     }
 
     pub fn render(self) -> Markup {
-        let here = |place: Place| (place == self.place).then_some("page");
+        let here = |nav: Nav| (nav == self.nav).then_some("page");
         let items = html! {
             li {
-                a href="/" aria-current=[here(Place::New)] aria-keyshortcuts="n"
+                a href="/" aria-current=[here(Nav::New)] aria-keyshortcuts="n"
                     data-key="n" data-does="New paste" { "New" }
             }
             li {
-                a href="/mine" aria-current=[here(Place::Mine)] aria-keyshortcuts="m"
-                    data-key="m" data-does="My pastes" { "Mine" }
+                a href="/mine" aria-current=[here(Nav::Mine)] aria-keyshortcuts="m"
+                    data-key="m" data-does="My pastes" { "My pastes" }
             }
             (theme_item(true))
             (keys_item())
@@ -86,7 +86,7 @@ impl<'a> Page<'a> {
             p {
                 label.check {
                     input #single-keys type="checkbox" checked;
-                    " Use single keys"
+                    " Use single-key shortcuts"
                 }
             }
         };
@@ -95,7 +95,7 @@ impl<'a> Page<'a> {
             main #main tabindex="-1" .wide[self.wide] { (self.main) }
             footer {
                 p {
-                    "Pastes end when they say they end. "
+                    "Pastes are deleted when they expire. "
                     a href="/openapi.json" { "API" }
                 }
             }

@@ -1,8 +1,9 @@
 //! The pastes of this browser's owner.
 
+use leasehold_http::duration;
 use maud::{Markup, html};
 
-use super::layout::{Page, Place};
+use super::layout::{Nav, Page};
 use super::model::{Mine, MinePaste, PasteState};
 use super::parts;
 
@@ -13,19 +14,19 @@ pub fn mine(mine: &Mine) -> Markup {
         @if mine.pastes.is_empty() {
             div.panel.empty {
                 p {
-                    "Nothing here yet. Tick “List it under Mine” when you save, and this browser "
-                    "lists what it saved until it ends."
+                    "No pastes yet. Tick “List under My pastes” when you save a paste, and this page "
+                    "lists it until it expires."
                 }
                 p { a.button.primary href="/" { "New paste" } }
             }
         } @else {
             ul.mine { @for paste in &mine.pastes { (row(paste)) } }
             @if let Some(next) = &mine.next {
-                p { a.button href=(next) rel="next" { "Older ones" } }
+                p { a.button href=(next) rel="next" { "Older pastes" } }
             }
         }
     };
-    Page::new("My pastes", main).at(Place::Mine).render()
+    Page::new("My pastes", main).at(Nav::Mine).render()
 }
 
 fn row(paste: &MinePaste) -> Markup {
@@ -37,14 +38,14 @@ fn row(paste: &MinePaste) -> Markup {
                 p {
                     @match paste.state {
                         PasteState::Ready => {}
-                        PasteState::Uploading => { span.badge { "being saved" } " " }
-                        PasteState::Failed => { span.badge.bad { "could not be saved" } " " }
+                        PasteState::Uploading => { span.badge { "uploading" } " " }
+                        PasteState::Failed => { span.badge.bad { "upload failed" } " " }
                     }
-                    @if paste.burn { span.badge { "read once" } " " }
+                    @if paste.burn { span.badge { "burns after reading" } " " }
                     (language)
                     @if let Some(size) = paste.size { ", " (parts::size(size)) }
                     ", saved " (parts::moment(paste.created_at))
-                    ", ends in " (parts::span(paste.life))
+                    ", expires in " (duration::approximate(paste.life))
                 }
             }
             // Two steps, with or without scripts: a deletion cannot be undone.
@@ -53,7 +54,7 @@ fn row(paste: &MinePaste) -> Markup {
                 form method="post" action=(paste.links.delete) {
                     input type="hidden" name="paste" value=(paste.paste_id);
                     button.danger type="submit" {
-                        "Delete for good" span.visually-hidden { ": " (paste.code) }
+                        "Delete permanently" span.visually-hidden { ": " (paste.code) }
                     }
                 }
             }

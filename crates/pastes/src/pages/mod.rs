@@ -43,6 +43,5 @@ pub use error::{done, error};
 pub use mine::mine;
 pub use model::*;
 pub use not_found::not_found;
-pub use parts::span_words;
 pub use view::{paste, with_created};
 pub use waiting::waiting;

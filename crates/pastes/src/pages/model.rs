@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
+use leasehold_http::duration;
 
 use crate::highlight::{Content, Highlighted};
 
@@ -197,50 +198,6 @@ pub struct ErrorView {
 }
 
 impl ErrorView {
-    /// 413.
-    pub fn too_large(limit: u64) -> Self {
-        let limit = super::parts::size(limit);
-        Self::new(413, "Too large", &format!("A paste may have {limit}. Save less, or in pieces."))
-    }
-
-    /// 422.
-    pub fn invalid(message: &str) -> Self {
-        Self::new(422, "That cannot be saved", message)
-    }
-
-    /// 429.
-    pub fn too_many(retry_after: Duration) -> Self {
-        let mut view = Self::new(
-            429,
-            "Too many requests",
-            "More came from your address than one person makes. Nothing was saved.",
-        );
-        view.retry_after = Some(retry_after);
-        view
-    }
-
-    /// 503.
-    pub fn unavailable(retry_after: Duration) -> Self {
-        let mut view = Self::new(
-            503,
-            "Not available right now",
-            "The service cannot answer at the moment. Your pastes are safe; try again soon.",
-        );
-        view.retry_after = Some(retry_after);
-        view
-    }
-
-    /// 403: the token is wrong, or the request came from another site.
-    pub fn forbidden(message: &str) -> Self {
-        Self::new(403, "Not allowed", message)
-    }
-
-    /// 500.
-    pub fn internal() -> Self {
-        Self::new(500, "Something went wrong", "The mistake is ours and was noted. Try again.")
-    }
-
-    /// Any other.
     pub fn new(status: u16, title: &str, message: &str) -> Self {
         Self { status, title: title.into(), message: message.into(), retry_after: None }
     }
@@ -260,8 +217,8 @@ impl Done {
 
     pub fn reported() -> Self {
         Self {
-            title: "Thank you".into(),
-            message: "Your report is with the people who run this service.".into(),
+            title: "Report sent".into(),
+            message: "The operators of this service have your report.".into(),
         }
     }
 }
@@ -278,16 +235,12 @@ pub fn expiry_choices(default: Duration, max: Duration) -> Vec<Choice> {
     seconds.into_iter().map(choice).collect()
 }
 
-/// Returns the [`Choice::value`] of a lifetime: `90s`, `10m`, `1h`, `30d`.
+/// Returns the [`Choice::value`] of a lifetime: `1m 30s`, `10m`, `1h`, `30d`.
 pub fn expiry_value(life: Duration) -> String {
-    choice(life.as_secs()).value
+    duration::compact(life)
 }
 
 fn choice(seconds: u64) -> Choice {
-    let units = [(86_400, "d", "day"), (3600, "h", "hour"), (60, "m", "minute")];
-    let whole = |(size, _, _): &(u64, &str, &str)| seconds > 0 && seconds.is_multiple_of(*size);
-    let (size, letter, word) = units.into_iter().find(whole).unwrap_or((1, "s", "second"));
-    let n = seconds / size;
-    let s = if n == 1 { "" } else { "s" };
-    Choice { value: format!("{n}{letter}"), label: format!("{n} {word}{s}") }
+    let life = Duration::from_secs(seconds);
+    Choice { value: expiry_value(life), label: duration::verbose(life) }
 }

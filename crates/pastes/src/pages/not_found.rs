@@ -8,13 +8,13 @@ use super::layout::Page;
 pub fn not_found() -> Markup {
     let main = html! {
         section.panel aria-labelledby="not-found-title" {
-            h1 #not-found-title { "Nothing here" }
+            h1 #not-found-title { "Not found" }
             p {
-                "There is no paste at this address. It may have ended, it may have been deleted or "
-                "read once, or the link has a mistake in it."
+                "There is no paste at this address. It has expired, was deleted or burnt after reading, "
+                "or the link has a typo."
             }
             p { a.button.primary href="/" { "New paste" } }
         }
     };
-    Page::new("Nothing here", main).render()
+    Page::new("Not found", main).render()
 }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
+use leasehold_http::duration;
 use maud::{Markup, html};
 
 use super::model::{JustCreated, Links};
@@ -28,36 +29,14 @@ pub fn lines(n: usize) -> String {
     format!("{n} line{}", if n == 1 { "" } else { "s" })
 }
 
-/// Returns `less than a minute`, `5 minutes`, `3 hours`, `12 days`: rounded to the nearest, because a
-/// paste that was just saved for 30 days must not say 29. Where precision matters, the page shows the
-/// exact time beside it.
-pub fn span(life: Duration) -> String {
-    match span_words(life) {
-        (0, _) => "less than a minute".into(),
-        (1, word) => format!("1 {word}"),
-        (n, word) => format!("{n} {word}s"),
-    }
-}
-
-/// Returns the number and the unit that a page shows for this time: equal pairs have equal texts.
-pub fn span_words(life: Duration) -> (u64, &'static str) {
-    let nearest = |unit: u64| (life.as_secs() + unit / 2) / unit;
-    match (life.as_secs(), nearest(60), nearest(3600)) {
-        (0..60, ..) => (0, "minute"),
-        (_, minutes @ ..120, _) => (minutes, "minute"),
-        (_, _, hours @ ..48) => (hours, "hour"),
-        _ => (nearest(86_400), "day"),
-    }
-}
-
 /// Renders a moment for users and for machines.
 pub fn moment(at: Timestamp) -> Markup {
     html! { time datetime=(at.strftime("%Y-%m-%dT%H:%M:%SZ")) { (at.strftime("%-d %b %Y, %H:%M UTC")) } }
 }
 
 /// Renders when a paste expires.
-pub fn ends(life: Duration, at: Timestamp) -> Markup {
-    html! { "in " (span(life)) " " span.aside { "(" (moment(at)) ")" } }
+pub fn expires(life: Duration, at: Timestamp) -> Markup {
+    html! { "in " (duration::approximate(life)) " " span.aside { "(" (moment(at)) ")" } }
 }
 
 /// Returns the label of the language with this id, or the id itself if we no longer know the language.
@@ -70,18 +49,18 @@ pub fn created(links: &Links, created: &JustCreated) -> Markup {
     html! {
         section.panel.created aria-labelledby="created-title" {
             // Not a heading: it comes before the page's own.
-            p.panel-title #created-title { "Saved. This is its link" }
+            p.panel-title #created-title { "Saved. Share this link" }
             (copyable("link", "Link to share", &links.page, "Copy link"))
             details {
                 summary { "Delete token" }
                 p {
-                    "Whoever has this token can delete the paste. It is shown to you only now; "
-                    "keep it if you may want that."
+                    "This token deletes the paste. It is shown only now: keep it if you may want to "
+                    "delete the paste later."
                 }
                 (copyable("token", "Delete token", &created.delete_token, "Copy token"))
                 form.inline method="post" action=(links.delete) {
                     input type="hidden" name="token" value=(created.delete_token);
-                    button.danger type="submit" { "Delete it now" }
+                    button.danger type="submit" { "Delete now" }
                 }
             }
         }

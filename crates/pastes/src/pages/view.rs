@@ -44,7 +44,7 @@ fn facts(view: &PasteView) -> Markup {
                 div { dt { "Length" } dd { (parts::size(view.size)) } }
             }
             div { dt { "Saved" } dd { (parts::moment(view.created_at)) } }
-            div { dt { "Ends" } dd { (parts::ends(view.life, view.expires_at)) } }
+            div { dt { "Expires" } dd { (parts::expires(view.life, view.expires_at)) } }
         }
     }
 }
@@ -52,7 +52,7 @@ fn facts(view: &PasteView) -> Markup {
 fn tools(view: &PasteView) -> Markup {
     let links = &view.links;
     html! {
-        ul.tools aria-label="What you can do with this paste" {
+        ul.tools aria-label="Actions" {
             @if let Content::Text(text) = &view.content {
                 // A truncated text is fetched in full when the user copies it.
                 (copy_text(text.truncated.then_some(links.raw.as_str())))
@@ -98,16 +98,16 @@ pub fn notices(text: &Highlighted, links: Option<&Links>) -> Markup {
         @if text.reorders {
             p.notice {
                 strong { "Careful: " }
-                "this text holds characters that change the order in which it is shown. "
+                "this text contains characters that change the order in which it is shown. "
                 "They are marked."
             }
         }
         @match text.plain {
-            Some(Plain::TooLarge) => p.notice { "Too large for colours." },
-            Some(Plain::LongLines) => p.notice { "Very long lines have no colours." },
-            Some(Plain::TooSlow) => p.notice { "Colours end where they took too long." },
+            Some(Plain::TooLarge) => p.notice { "Not highlighted: the text is too large." },
+            Some(Plain::LongLines) => p.notice { "Very long lines are not highlighted." },
+            Some(Plain::TooSlow) => p.notice { "Only the beginning is highlighted: the rest would take too long." },
             Some(Plain::Busy) => p.notice {
-                "No colours: the service is colouring too many pages right now."
+                "Not highlighted: the service is highlighting too many pages right now."
             },
             None => {}
         }
@@ -128,8 +128,8 @@ pub fn code(text: &Highlighted) -> Markup {
 fn binary(view: &PasteView) -> Markup {
     html! {
         div.panel.binary {
-            h2 { "This is not text" }
-            p { (parts::size(view.size)) " of data. It can be downloaded, but not shown." }
+            h2 { "Binary data" }
+            p { (parts::size(view.size)) " that are not text. Download them to see them." }
             p { a.button.primary href=(view.links.download) download { "Download" } }
         }
     }
@@ -150,8 +150,8 @@ fn more(view: &PasteView) -> Markup {
                     label for="delete-token" { "Delete token" }
                     input #delete-token type="text" name="token" required spellcheck="false"
                         autocapitalize="off" autocomplete="off" aria-describedby="delete-hint";
-                    p.hint #delete-hint { "It was shown when the paste was saved." }
-                    button.danger type="submit" { "Delete for good" }
+                    p.hint #delete-hint { "The author saw it after saving the paste." }
+                    button.danger type="submit" { "Delete permanently" }
                 }
             }
             details {
@@ -160,15 +160,15 @@ fn more(view: &PasteView) -> Markup {
                     // The paste that the reader saw: by the time of the report, another paste may have
                     // the name.
                     input type="hidden" name="paste" value=(view.paste_id);
-                    label for="reason" { "What is wrong with it?" }
+                    label for="reason" { "Reason" }
                     select #reason name="reason" {
-                        option value="illegal" { "It is against the law" }
-                        option value="personal" { "It shows private data" }
-                        option value="malware" { "It harms computers" }
-                        option value="spam" { "It is spam" }
-                        option value="other" { "Something else" }
+                        option value="illegal" { "Illegal content" }
+                        option value="personal" { "Private data" }
+                        option value="malware" { "Malware" }
+                        option value="spam" { "Spam" }
+                        option value="other" { "Other" }
                     }
-                    label for="details" { "What should we know? " span.aside { "(optional)" } }
+                    label for="details" { "Details " span.aside { "(optional)" } }
                     textarea #details name="details" rows="3" maxlength="2000" {}
                     button type="submit" { "Send report" }
                 }

@@ -13,13 +13,13 @@ pub fn waiting(waiting: &Waiting) -> Markup {
         // The script polls the bytes, not the page: the page shows the delete token once, and a poll
         // must not use that up.
         section.panel.waiting data-wait=(waiting.links.raw) aria-labelledby="waiting-title" {
-            h1 #waiting-title { "Almost there" }
+            h1 #waiting-title { "Uploading" }
             p {
-                "This paste is saved and is being moved to where it is read from. "
-                "That takes a moment; this page then turns into the paste by itself."
+                "This paste is saved, and its upload is in progress. "
+                "This page shows the paste as soon as it can be read."
             }
             div.pulse aria-hidden="true" {}
-            p.hint { a href=(waiting.links.page) { "Look again now" } }
+            p.hint { a href=(waiting.links.page) { "Reload" } }
         }
     };
     let title = format!("Paste {}", waiting.code);

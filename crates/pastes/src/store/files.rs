@@ -43,18 +43,18 @@ pub fn put(folder: &Path, objects: &[(ObjectKey, Bytes)]) -> Vec<Result<(), Stor
         .map(|(key, bytes)| create(&folder.join(key.to_string()), bytes, &mut folders))
         .collect();
     // Write all files before syncing the first: the file system then flushes many at once.
-    let mut answers: Vec<Result<(), StoreError>> =
+    let mut results: Vec<Result<(), StoreError>> =
         written.into_iter().map(|file| sync(file).map_err(failed)).collect();
     if let Err(error) = folders.iter().try_for_each(|folder| File::open(folder)?.sync_all()) {
         let why = error.to_string();
-        answers.iter_mut().for_each(|answer| *answer = Err(StoreError::Failed(why.clone())));
+        results.iter_mut().for_each(|result| *result = Err(StoreError::Failed(why.clone())));
     }
-    for (answer, (key, bytes)) in answers.iter_mut().zip(objects) {
-        if answer.is_ok() {
-            *answer = check_or_replace(&folder.join(key.to_string()), key, bytes);
+    for (result, (key, bytes)) in results.iter_mut().zip(objects) {
+        if result.is_ok() {
+            *result = check_or_replace(&folder.join(key.to_string()), key, bytes);
         }
     }
-    answers
+    results
 }
 
 /// Creates a file. Returns `None` if it already exists.
@@ -89,11 +89,11 @@ fn check_or_replace(path: &Path, key: &ObjectKey, bytes: &Bytes) -> Result<(), S
     };
     match check() {
         Err(StoreError::WrongBytes(why)) => {
-            tracing::warn!(%key, why, "a file had other bytes; writing it again");
+            tracing::warn!(%key, why, "a file does not have the right bytes; writing it again");
             replace(path, bytes).map_err(failed)?;
             check()
         }
-        answer => answer,
+        checked => checked,
     }
 }
 

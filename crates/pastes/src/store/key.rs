@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn h4_a_key_is_read_back_only_as_it_was_written() {
+    fn h4_key_is_parsed_only_as_it_was_written() {
         let key = ObjectKey {
             content_hash: "ab".repeat(32),
             content_id: 42,

@@ -23,6 +23,7 @@ use bytes::Bytes;
 use futures_util::StreamExt;
 use futures_util::stream::BoxStream;
 use leasehold::breaker::Breaker;
+use leasehold_http::duration;
 use object_store::local::LocalFileSystem;
 use object_store::path::Path;
 use object_store::{Error, ObjectStore, ObjectStoreExt, PutMode, PutOptions, PutPayload};
@@ -36,7 +37,7 @@ use crate::error::StartError;
 /// How long one call may take.
 const CALL_LIMIT: Duration = Duration::from_secs(15);
 /// Reads stop if half of the last ten failed; after this time one read probes the store.
-const LEAVE_ALONE: Duration = Duration::from_secs(30);
+const BREAKER_OPEN: Duration = Duration::from_secs(30);
 /// How many puts of one batch run at once.
 const PUTS_AT_ONCE: usize = 16;
 /// The object that says which database the store belongs to.
@@ -55,7 +56,7 @@ struct Inner {
     /// The folder of a local store: its files are written and removed directly.
     folder: Option<PathBuf>,
     breaker: Breaker,
-    /// Not used before it has been compared with the database: see [`crate::belonging`].
+    /// Not used before it has been compared with the database: see [`crate::store_id`].
     closed: AtomicBool,
 }
 
@@ -73,11 +74,11 @@ impl WeakStore {
 pub enum StoreError {
     #[error("there is no such object")]
     Missing,
-    #[error("the object has other bytes than were sent: {0}")]
+    #[error("the object does not have the bytes that were sent: {0}")]
     WrongBytes(String),
-    #[error("the store does not answer; asking again in {0:?}")]
+    #[error("the store does not respond; trying again in {}", duration::compact(*.0))]
     Open(Duration),
-    #[error("no answer within {CALL_LIMIT:?}")]
+    #[error("no response within {}", duration::compact(CALL_LIMIT))]
     TimedOut,
     #[error("the store has not been compared with the database yet")]
     NotCompared,
@@ -101,13 +102,8 @@ impl Store {
         Ok(Self::new(Arc::new(objects), url, Some(folder)))
     }
 
-    /// Keeps objects in `objects`; `url` is the prefix of their addresses.
-    pub fn on(objects: Arc<dyn ObjectStore>, url: impl Into<String>) -> Self {
-        Self::new(objects, url.into(), None)
-    }
-
     fn new(objects: Arc<dyn ObjectStore>, url: String, folder: Option<PathBuf>) -> Self {
-        let breaker = Breaker::new(5, 10, LEAVE_ALONE);
+        let breaker = Breaker::new(5, 10, BREAKER_OPEN);
         let closed = AtomicBool::new(false);
         Self(Arc::new(Inner { objects, url, folder, breaker, closed }))
     }
@@ -206,10 +202,10 @@ impl Store {
             Err(Error::AlreadyExists { .. } | Error::Precondition { .. }) => {
                 match self.verify(&path, &key.content_hash, bytes.len()).await {
                     Err(StoreError::WrongBytes(why)) => {
-                        tracing::warn!(%key, why, "an object had other bytes; writing it again");
+                        tracing::warn!(%key, why, "an object does not have the right bytes; writing it again");
                         limited(self.0.objects.put(&path, payload())).await?.map_err(failed)?;
                     }
-                    answer => return answer,
+                    verified => return verified,
                 }
             }
             // A server without conditional writes.
@@ -234,18 +230,20 @@ impl Store {
     /// Returns the bytes of an object, checked. Does not call a store that keeps failing.
     pub async fn get(&self, key: &ObjectKey, size: usize) -> Result<Bytes, StoreError> {
         self.check_open()?;
-        let question = self.0.breaker.ask(Instant::now()).map_err(StoreError::Open)?;
+        let permit = self.0.breaker.permit(Instant::now()).map_err(StoreError::Open)?;
         let path = Path::from(key.to_string());
-        let answer = self.fetch(&path).await.and_then(|bytes| {
+        let fetched = self.fetch(&path).await.and_then(|bytes| {
             verified(&bytes, &key.content_hash, size)?;
             Ok(bytes)
         });
         // A missing object is a valid response, not a failure.
-        let worked = matches!(answer, Ok(_) | Err(StoreError::Missing));
-        if question.tell(worked, Instant::now()) {
-            tracing::warn!("the store fails half of the reads; not asking it for a while");
+        let worked = matches!(fetched, Ok(_) | Err(StoreError::Missing));
+        if permit.report(worked, Instant::now()) {
+            tracing::warn!(
+                "half of the last ten reads failed; reads do not use the store for 30 s"
+            );
         }
-        answer
+        fetched
     }
 
     async fn fetch(&self, path: &Path) -> Result<Bytes, StoreError> {
@@ -271,13 +269,15 @@ impl Store {
 
     async fn delete_objects(&self, keys: Vec<ObjectKey>) -> Vec<Result<(), StoreError>> {
         let paths: Vec<Path> = keys.iter().map(|key| Path::from(key.to_string())).collect();
-        let asked: Vec<_> = paths.iter().cloned().map(Ok).collect();
-        let mut stream = self.0.objects.delete_stream(futures_util::stream::iter(asked).boxed());
+        let requested: Vec<_> = paths.iter().cloned().map(Ok).collect();
+        let requested = futures_util::stream::iter(requested).boxed();
+        let mut stream = self.0.objects.delete_stream(requested);
         // One error can cover a whole call, so only objects that the store reports as deleted count.
-        let (mut deleted, mut why) = (HashSet::new(), String::from("no word about it"));
+        let (mut deleted, mut why) =
+            (HashSet::new(), String::from("the store did not report it as deleted"));
         let deleting = async {
-            while let Some(answer) = stream.next().await {
-                match answer {
+            while let Some(result) = stream.next().await {
+                match result {
                     Ok(path) => drop(deleted.insert(path)),
                     Err(Error::NotFound { path, .. }) => drop(deleted.insert(Path::from(path))),
                     Err(error) => why = failed(error).to_string(),
@@ -285,12 +285,12 @@ impl Store {
             }
         };
         let timed_out = tokio::time::timeout(CALL_LIMIT * 2, deleting).await.is_err();
-        let answer = |path| match deleted.contains(path) {
+        let result = |path| match deleted.contains(path) {
             true => Ok(()),
             false if timed_out => Err(StoreError::TimedOut),
             false => Err(StoreError::Failed(why.clone())),
         };
-        paths.iter().map(answer).collect()
+        paths.iter().map(result).collect()
     }
 
     /// Lists all objects, in no order. A listing may be late or incomplete: callers must not conclude

@@ -1,5 +1,5 @@
-// What must be true on every page, whatever it shows. `audit` runs inside the page and returns one
-// sentence per defect; an empty list is a good page, and null one that has not loaded yet.
+// What must be true on every page. `audit` runs inside the page and returns one sentence per defect: an
+// empty list for a good page, and null for one that has not loaded yet.
 
 export function audit() {
   if (document.readyState !== "complete") return null;
@@ -65,7 +65,7 @@ export function audit() {
     texts += 1;
     once(element, getComputedStyle(element), `text ${name(element)}`);
   }
-  if (texts < 5) wrong.push(`only ${texts} texts were found: is the page there?`);
+  if (texts < 5) wrong.push(`only ${texts} texts were found: did the page load?`);
   for (const element of document.querySelectorAll("body *")) {
     if (!shown(element)) continue;
     const before = getComputedStyle(element, "::before");
@@ -85,7 +85,7 @@ export function audit() {
   }
 
   // ---- structure -----------------------------------------------------------------------------
-  if (document.documentElement.lang !== "en") wrong.push("the page does not say its language");
+  if (document.documentElement.lang !== "en") wrong.push("the page does not declare its language");
   if (!document.title) wrong.push("the page has no title");
   for (const mark of ["main", "body > header", "nav", "body > footer"]) {
     if (document.querySelectorAll(mark).length !== 1) wrong.push(`not one ${mark}`);
@@ -101,7 +101,7 @@ export function audit() {
   const ids = [...document.querySelectorAll("[id]")].map((element) => element.id);
   if (new Set(ids).size !== ids.length) wrong.push("an id is used twice");
 
-  // ---- names of what can be used -------------------------------------------------------------
+  // ---- labels --------------------------------------------------------------------------------
   const named = (element) => {
     const by = element.getAttribute("aria-labelledby");
     const label = by
@@ -113,7 +113,7 @@ export function audit() {
     if (!(field.labels?.length > 0)) wrong.push(`${name(field)} has no label`);
     const described = field.getAttribute("aria-describedby") ?? "";
     for (const id of described.split(" ").filter(Boolean)) {
-      if (!document.getElementById(id)) wrong.push(`${name(field)} is described by nothing`);
+      if (!document.getElementById(id)) wrong.push(`the description of ${name(field)} is missing`);
     }
   }
   for (const element of document.querySelectorAll("a[href], button, summary, [role=region]")) {
@@ -121,13 +121,13 @@ export function audit() {
     if (!isNumber && !named(element)) wrong.push(`${name(element)} has no name`);
   }
   for (const image of document.querySelectorAll("img")) {
-    if (!image.alt) wrong.push("a picture without words");
+    if (!image.alt) wrong.push("an image without alternative text");
   }
   for (const element of document.querySelectorAll("[onclick], [onload], [onerror], [style], style")) {
     wrong.push(`${name(element)} has something inline`);
   }
 
-  // ---- room ----------------------------------------------------------------------------------
+  // ---- sizes ---------------------------------------------------------------------------------
   const page = document.scrollingElement;
   if (page.scrollWidth > innerWidth) {
     const wide = [...document.querySelectorAll("main *, header *, footer *")].filter(

@@ -14,7 +14,7 @@ const limit = 300_000;
 async function work() {
   const signal = AbortSignal.timeout(120_000);
   const response = await fetch(`${control}/work`, { method: "POST", signal });
-  if (!response.ok) throw new Error(`control said ${response.status}`);
+  if (!response.ok) throw new Error(`control returned ${response.status}`);
 }
 
 function within(promise, name) {

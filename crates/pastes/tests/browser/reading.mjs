@@ -1,6 +1,6 @@
-// Reading pastes, and what else can be done with them.
-import { equal, holds, look } from "./watch.mjs";
-import { RUST, downloaded, paste, said, save, shownText, taken } from "./steps.mjs";
+// Reading, deleting and reporting pastes.
+import { equal, holds, auditPage } from "./watch.mjs";
+import { RUST, downloaded, paste, announced, save, shownText, handled } from "./steps.mjs";
 
 const LONG = `${"x ".repeat(300)}\nsecond\nthird\nfourth\n`;
 
@@ -12,16 +12,16 @@ async function opened({ base, open, work }, text, query, options) {
   return { ...made, watched, page: watched.page };
 }
 
-export async function a_paste_is_good_to_look_at(check) {
+export async function paste_page_passes_the_audit(check) {
   const { watched, page } = await opened(check, RUST, "?lang=rust");
-  await look(watched, "paste");
+  await auditPage(watched, "paste");
   for (const summary of await page.$$(".more summary")) await summary.click();
   await page.waitForFunction(() => document.querySelector(".qr").naturalWidth > 100);
-  await look(watched, "paste-open");
+  await auditPage(watched, "paste-open");
   await check.close(watched);
 }
 
-export async function every_colour_can_be_read(check) {
+export async function every_colour_has_enough_contrast(check) {
   const samples = {
     diff: "diff --git a/x b/x\n--- a/x\n+++ b/x\n@@ -1 +1 @@\n-old\n+new\n",
     md: "# Title\n*a* **b** `c`\n> quote\n[x](y)\n",
@@ -33,7 +33,7 @@ export async function every_colour_can_be_read(check) {
   };
   for (const [language, text] of Object.entries(samples)) {
     const { watched } = await opened(check, text, `?lang=${language}`);
-    await look(watched, `colours-${language}`);
+    await auditPage(watched, `colours-${language}`);
     await check.close(watched);
   }
 }
@@ -48,16 +48,30 @@ export async function long_lines_scroll_in_their_own_box(check) {
   holds(box, "the box scrolls");
   equal(whole, 360, "width of the page");
   await page.keyboard.press("w");
-  await said(page, "Long lines wrap");
+  await announced(page, "Long lines wrap");
   const wrapped = await page.$eval("#code", (code) => code.scrollWidth <= code.clientWidth);
   holds(wrapped, "wrapped lines fit");
-  await look(watched, "wrapped");
+  await auditPage(watched, "wrapped");
   await page.reload();
   equal(await page.$eval("#wrap", (it) => it.getAttribute("aria-pressed")), "true", "remembered");
   await check.close(watched);
 }
 
-export async function keys_do_what_they_say(check) {
+export async function long_lines_wrap_on_a_narrow_screen_until_the_user_chooses(check) {
+  const { watched, page } = await opened(check, LONG);
+  const wraps = () => page.$eval("#wrap", (it) => it.getAttribute("aria-pressed"));
+  equal(await wraps(), "false", "on a wide screen");
+  await page.setViewport({ width: 360, height: 740 });
+  await page.reload();
+  equal(await wraps(), "true", "on a narrow screen");
+  await page.keyboard.press("w");
+  await announced(page, "Long lines scroll");
+  await page.reload();
+  equal(await wraps(), "false", "the choice is remembered");
+  await check.close(watched);
+}
+
+export async function shortcuts_do_what_the_help_says(check) {
   const { watched, page, code } = await opened(check, RUST, "?lang=rust");
   const home = `${check.base}/${code}`;
   const goes = async (key, to) => {
@@ -77,19 +91,19 @@ export async function keys_do_what_they_say(check) {
   for (const key of ["n", "m", "t", "?", "c", "w", "r", "d", "q", "j", "k"]) {
     holds(keys.includes(key), `${key} is explained`);
   }
-  await look(watched, "help");
-  equal(await taken(page, "n"), false, "keys do nothing while the help is open");
+  await auditPage(watched, "help");
+  equal(await handled(page, "n"), false, "keys do nothing while the help is open");
   // Users of voice control can switch single keys off.
   await page.locator("#single-keys").click();
   await page.keyboard.press("Escape");
   await page.waitForSelector("#help:not([open])");
-  equal(await taken(page, "n"), false, "switched off");
+  equal(await handled(page, "n"), false, "switched off");
   await page.reload();
-  equal(await taken(page, "n"), false, "and remembered");
+  equal(await handled(page, "n"), false, "and remembered");
   await check.close(watched);
 }
 
-export async function keys_are_letters_while_somebody_types({ base, open, close }) {
+export async function shortcuts_are_off_while_a_field_has_focus({ base, open, close }) {
   const watched = await open();
   const { page } = watched;
   await page.goto(`${base}/`);
@@ -99,14 +113,14 @@ export async function keys_are_letters_while_somebody_types({ base, open, close 
     await page.keyboard.type(letters);
     equal(await page.$eval(field, (it) => it.value), letters, field);
   }
-  equal(await taken(page, "n"), false, "only a letter");
+  equal(await handled(page, "n"), false, "only a letter");
   await page.evaluate(() => document.activeElement.blur());
-  equal(await taken(page, "w"), false, "there is nothing to wrap here");
-  equal(await taken(page, "t"), true, "a key again");
+  equal(await handled(page, "w"), false, "there is nothing to wrap here");
+  equal(await handled(page, "t"), true, "a key again");
   await close(watched);
 }
 
-export async function the_theme_is_remembered_and_never_flashes({ base, open, close }) {
+export async function theme_is_remembered_and_set_before_the_first_paint({ base, open, close }) {
   const watched = await open();
   const { page } = watched;
   await page.emulateMediaFeatures([{ name: "prefers-color-scheme", value: "light" }]);
@@ -118,8 +132,8 @@ export async function the_theme_is_remembered_and_never_flashes({ base, open, cl
   await page.locator("#theme").click();
   const dark = await ground();
   holds(dark !== light, "dark");
-  await said(page, "Theme: dark");
-  // What the first body of the next page sees is what is painted first.
+  await announced(page, "Theme: dark");
+  // The theme when the body of the next page appears is the theme of its first paint.
   await page.evaluateOnNewDocument(() => {
     new MutationObserver((_, observer) => {
       if (!document.body) return;
@@ -136,7 +150,7 @@ export async function the_theme_is_remembered_and_never_flashes({ base, open, cl
   await close(watched);
 }
 
-export async function lines_can_be_pointed_at(check) {
+export async function lines_can_be_linked_and_marked(check) {
   const { watched, page, code } = await opened(check, LONG);
   const marked = () => page.$$eval(".l.marked", (all) => all.map((line) => line.id));
   await page.locator("#L2 > a").click();
@@ -157,12 +171,12 @@ export async function lines_can_be_pointed_at(check) {
   await page.keyboard.press("j");
   await page.keyboard.up("Shift");
   equal(await marked(), ["L3", "L4"], "one more");
-  await said(page, "Lines 3 to 4");
-  await look(watched, "marked");
+  await announced(page, "Lines 3 to 4");
+  await auditPage(watched, "marked");
   await check.close(watched);
 }
 
-export async function everything_is_reached_by_keyboard_and_shows_it(check) {
+export async function every_control_is_reached_by_tab_and_shows_its_focus(check) {
   const { watched, page } = await opened(check, RUST);
   for (const place of [page.url(), `${check.base}/`, `${check.base}/mine`]) {
     await page.goto(place);
@@ -192,27 +206,27 @@ export async function everything_is_reached_by_keyboard_and_shows_it(check) {
   await check.close(watched);
 }
 
-export async function a_burning_paste_needs_a_click_and_is_gone_after_it(check) {
+export async function burning_paste_opens_by_a_click_and_is_then_deleted(check) {
   const { watched, page, code } = await opened(check, RUST, "?burn=1&lang=rust");
   await page.reload();
   equal(await page.$("#code"), null, "looking does not burn");
   holds(!(await page.content()).includes("println"), "nothing of it is on the page");
-  await look(watched, "burn");
+  await auditPage(watched, "burn");
   await Promise.all([page.waitForNavigation(), page.locator(".burn .primary").click()]);
   equal(await shownText(page), RUST, "text");
-  await look(watched, "burnt");
+  await auditPage(watched, "burnt");
   const gone = await page.goto(`${check.base}/${code}`);
   equal(gone.status(), 404, "after reading");
-  await look(watched, "not-found");
+  await auditPage(watched, "not-found");
   await check.close(watched);
 }
 
-export async function what_was_read_once_can_be_saved(check) {
+export async function burnt_paste_can_be_saved_as_a_file(check) {
   const { watched, page } = await opened(check, RUST, "?burn=1");
   await Promise.all([page.waitForNavigation(), page.locator(".burn .primary").click()]);
   const text = await downloaded(watched, () => page.locator("[data-save]").click());
   equal(text, RUST, "file");
-  await said(page, "Saved");
+  await announced(page, "Saved");
   await check.close(watched);
 }
 
@@ -229,50 +243,50 @@ export async function hostile_text_stays_text(check) {
   }
 }
 
-export async function what_is_not_text_is_a_download(check) {
+export async function binary_paste_is_a_download(check) {
   const { watched, page } = await opened(check, new Uint8Array([137, 80, 78, 71, 0, 1, 2, 255]));
   equal(await page.$("#code"), null, "no text");
   holds(await page.$(".binary a[download]"), "a download");
-  await look(watched, "binary");
+  await auditPage(watched, "binary");
   await check.close(watched);
 }
 
-export async function mine_lists_and_deletes({ base, open, close, work }) {
+export async function my_pastes_lists_and_deletes({ base, open, close, work }) {
   const watched = await open();
   const { page } = watched;
   await page.goto(`${base}/mine`);
-  await look(watched, "mine-empty");
+  await auditPage(watched, "mine-empty");
   const code = await save(watched, "mine\n", (it) => it.locator("#remember").click());
   await save(watched, "burning\n", (it) => it.locator("input[name=burn]").click());
   await work();
   await page.goto(`${base}/mine`);
   equal(await page.$$eval(".mine h2", (all) => all.length), 2, "both, although asked once");
   await page.locator(`.mine li:has(a[href$="${code}"]) summary`).click();
-  await look(watched, "mine");
+  await auditPage(watched, "mine");
   await Promise.all([
     page.waitForNavigation(),
     page.locator(`.mine form[action="/${code}/delete"] button`).click(),
   ]);
-  equal(await page.$eval("h1", (it) => it.textContent), "Deleted", "said");
-  await look(watched, "deleted");
+  equal(await page.$eval("h1", (it) => it.textContent), "Deleted", "heading");
+  await auditPage(watched, "deleted");
   equal((await page.goto(`${base}/${code}`)).status(), 404, "gone");
   await page.goto(`${base}/mine`);
   equal(await page.$$eval(".mine h2", (all) => all.length), 1, "one is left");
   await close(watched);
 }
 
-export async function a_token_deletes_and_a_report_is_taken(check) {
+export async function token_deletes_and_report_is_stored(check) {
   const { watched, page, code, token } = await opened(check, "to be deleted\n");
   await page.locator(".more details:nth-of-type(3) summary").click();
   await page.locator("#details").fill("It is not right.");
   await Promise.all([page.waitForNavigation(), page.locator("form[action$=report] button").click()]);
-  equal(await page.$eval("h1", (it) => it.textContent), "Thank you", "report");
+  equal(await page.$eval("h1", (it) => it.textContent), "Report sent", "report");
   await page.goto(`${check.base}/${code}`);
   await page.locator(".more details:nth-of-type(2) summary").click();
   await page.locator("#delete-token").fill("not the token");
   await Promise.all([page.waitForNavigation(), page.locator("form[action$=delete] button").click()]);
   holds((await page.$eval("h1", (it) => it.textContent)) !== "Deleted", "a wrong token deletes nothing");
-  await look(watched, "wrong-token");
+  await auditPage(watched, "wrong-token");
   await page.goto(`${check.base}/${code}`);
   await page.locator(".more details:nth-of-type(2) summary").click();
   await page.locator("#delete-token").fill(token);

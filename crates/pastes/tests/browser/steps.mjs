@@ -1,8 +1,8 @@
-// What several checks do.
+// Steps that several checks share.
 import { mkdtemp, readFile, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 
-/** Sends the form as a program would send it; gives the code. Not yet readable: see `work`. */
+/** Creates a paste as a program does; returns its code and token. Not yet readable: see `work`. */
 export async function paste(base, text, query = "") {
   const signal = AbortSignal.timeout(90_000);
   const response = await fetch(`${base}/${query}`, { method: "POST", body: text, signal });
@@ -10,7 +10,7 @@ export async function paste(base, text, query = "") {
   return { code: (await response.text()).trim().split("/").pop(), token: response.headers.get("x-delete-token") };
 }
 
-/** Fills the form of the page and saves it. Gives the code. */
+/** Fills in the form of the page and saves it. Returns the code. */
 export async function save(watched, text, prepare = async () => {}) {
   const { page, base } = watched;
   await page.goto(`${base}/`);
@@ -23,7 +23,7 @@ export async function save(watched, text, prepare = async () => {}) {
 /** The text of the paste on the page. */
 export const shownText = (page) => page.$eval("#code code", (code) => code.textContent);
 
-/** Waits until a whole page shows this. Asks from outside, so it works without scripts, too. */
+/** Waits until a loaded page shows this. Evaluates from outside, so it works without scripts, too. */
 export async function appears(page, selector) {
   const end = Date.now() + 90_000;
   while (Date.now() < end) {
@@ -37,22 +37,22 @@ export async function appears(page, selector) {
   throw new Error(`no ${selector} within 90 s`);
 }
 
-/** What was said to people who do not see the page. */
-export const said = (page, words) =>
-  page.waitForFunction((it) => document.querySelector("#say").textContent === it, {}, words);
+/** Waits until the page announces this text to screen readers. */
+export const announced = (page, text) =>
+  page.waitForFunction((it) => document.querySelector("#announcements").textContent === it, {}, text);
 
-/** Presses a key; says whether the page did something with it. */
-export async function taken(page, key) {
+/** Presses a key; returns whether the page handled it. */
+export async function handled(page, key) {
   await page.evaluate(() => {
-    window.addEventListener("keydown", (event) => { window.taken = event.defaultPrevented; }, { once: true });
+    window.addEventListener("keydown", (event) => { window.handled = event.defaultPrevented; }, { once: true });
   });
   await page.keyboard.press(key);
-  return page.evaluate(() => window.taken);
+  return page.evaluate(() => window.handled);
 }
 
 export const clipboard = (page) => page.evaluate(() => navigator.clipboard.readText());
 
-/** Lets the page read and write the clipboard, as a click in a focused window may. */
+/** Lets the page read and write the clipboard, as a click in a focused window does. */
 export async function allowClipboard(watched) {
   const { context, base, page } = watched;
   await context.overridePermissions(base, ["clipboard-read", "clipboard-sanitized-write"]);
@@ -61,7 +61,7 @@ export async function allowClipboard(watched) {
 
 export const RUST = `\nfn main() {\n\tlet words = "<b>&amp;</b>"; // tabs, <tags>, été ☕\n    println!("{words}");\n}\n`;
 
-/** Does something that downloads a file; gives its text. */
+/** Does something that downloads a file; returns its text. */
 export async function downloaded(watched, act) {
   const { page, context } = watched;
   const folder = await mkdtemp(`${tmpdir()}/pastes-`);

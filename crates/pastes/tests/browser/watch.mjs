@@ -1,4 +1,4 @@
-// A page that tells what went wrong on it: scripts, policies, other hosts.
+// A page that records what goes wrong on it: scripts, policies, requests to other hosts.
 import { audit } from "./audit.mjs";
 
 const themes = ["light", "dark"];
@@ -14,7 +14,7 @@ export async function open(browser, base, { scripts = true } = {}) {
   page.setDefaultTimeout(90_000);
   await page.setJavaScriptEnabled(scripts);
   const watched = { page, context, base, wrong: [], scripts };
-  const complain = (words) => watched.wrong.push(words);
+  const complain = (text) => watched.wrong.push(text);
 
   page.on("pageerror", (error) => complain(`script error: ${error.message}`));
   page.on("dialog", async (dialog) => {
@@ -49,8 +49,8 @@ export async function close(watched, check) {
   return check;
 }
 
-/** Looks at the page as it is now, in both themes and two sizes. */
-export async function look(watched, name) {
+/** Audits the page as it is now, in both themes and two sizes. */
+export async function auditPage(watched, name) {
   const { page } = watched;
   for (const theme of themes) {
     await page.emulateMediaFeatures([{ name: "prefers-color-scheme", value: theme }]);
@@ -61,13 +61,13 @@ export async function look(watched, name) {
         await page.screenshot({ path, fullPage: true });
       }
       const wrong = await audited(page);
-      watched.wrong.push(...wrong.map((words) => `${name}, ${theme}, ${size.width}: ${words}`));
+      watched.wrong.push(...wrong.map((text) => `${name}, ${theme}, ${size.width}: ${text}`));
     }
   }
   await page.setViewport(sizes[0]);
 }
 
-/** Evaluating works without scripts of the page's own, too. A page that reloads itself is asked again. */
+/** Works without scripts of the page, too. Evaluates again on a page that reloads itself. */
 async function audited(page) {
   const end = Date.now() + 90_000;
   for (;;) {
@@ -77,7 +77,7 @@ async function audited(page) {
     } catch (error) {
       if (!/context was destroyed|Cannot find context/.test(error.message)) throw error;
     }
-    if (Date.now() > end) throw new Error("the page was not whole within 90 s");
+    if (Date.now() > end) throw new Error("the page did not load within 90 s");
     await new Promise((resolve) => setTimeout(resolve, 50));
   }
 }

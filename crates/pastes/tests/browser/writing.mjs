@@ -1,15 +1,15 @@
 // Creating pastes.
-import { equal, holds, look } from "./watch.mjs";
-import { RUST, allowClipboard, appears, clipboard, paste, said, save, shownText } from "./steps.mjs";
+import { equal, holds, auditPage } from "./watch.mjs";
+import { RUST, allowClipboard, appears, clipboard, paste, announced, save, shownText } from "./steps.mjs";
 
-export async function the_create_page_is_good_to_look_at({ base, open, close }) {
+export async function create_page_passes_the_audit({ base, open, close }) {
   const watched = await open();
   await watched.page.goto(`${base}/`);
-  await look(watched, "create");
+  await auditPage(watched, "create");
   await close(watched);
 }
 
-export async function ctrl_enter_saves_and_the_waiting_page_becomes_the_paste({ base, open, close, work }) {
+export async function ctrl_enter_saves_and_the_waiting_page_shows_the_paste({ base, open, close, work }) {
   const watched = await open();
   const { page } = watched;
   await page.goto(`${base}/`);
@@ -21,39 +21,39 @@ export async function ctrl_enter_saves_and_the_waiting_page_becomes_the_paste({ 
   await page.keyboard.up("Control");
   equal(response.status(), 503, "status while it is being stored");
   await page.waitForSelector("[data-wait]");
-  await look(watched, "waiting");
+  await auditPage(watched, "waiting");
   await work();
   await appears(page, "#code");
   equal(await shownText(page), RUST, "text");
   const link = await page.$eval("#copy-link", (field) => field.value);
   equal(new URL(link).pathname, new URL(page.url()).pathname, "link");
   holds((await page.$eval("#copy-token", (field) => field.value)).length > 20, "a delete token");
-  await look(watched, "created");
+  await auditPage(watched, "created");
   await page.reload();
   equal(await page.$(".created"), null, "the token is shown once");
   await close(watched);
 }
 
-export async function whoever_copies_the_token_is_not_interrupted({ open, close, work }) {
+export async function waiting_page_does_not_reload_while_the_token_is_copied({ open, close, work }) {
   const watched = await open();
   const { page } = watched;
   await save(watched, "busy\n");
   await page.locator(".created summary").click();
   const token = await page.$eval("#copy-token", (field) => field.value);
   await work();
-  await page.waitForFunction(() => document.querySelector("h1").textContent === "It is there");
+  await page.waitForFunction(() => document.querySelector("h1").textContent === "Ready");
   equal(await page.$eval("#copy-token", (field) => field.value), token, "still there");
-  await look(watched, "waiting-ready");
+  await auditPage(watched, "waiting-ready");
   await Promise.all([page.waitForNavigation(), page.locator(".waiting .hint a").click()]);
   equal(await shownText(page), "busy\n", "text");
   equal(await page.$eval("#copy-token", (field) => field.value), token, "the token came along");
   await close(watched);
 }
 
-export async function it_all_works_without_scripts({ base, open, close, work }) {
+export async function every_page_works_without_scripts({ base, open, close, work }) {
   const watched = await open({ scripts: false });
   const { page } = watched;
-  // Waiting inside the page needs scripts, so these steps press and look from outside.
+  // Waiting inside the page needs scripts, so these steps press and auditPage from outside.
   const press = async (selector) => {
     const pressed = (await page.$(selector)).click();
     await Promise.all([page.waitForNavigation(), pressed]);
@@ -64,14 +64,14 @@ export async function it_all_works_without_scripts({ base, open, close, work }) 
   await page.select("#lang", "rust");
   await press(".save button");
   const address = page.url();
-  await look(watched, "waiting-plain");
+  await auditPage(watched, "waiting-plain");
   await work();
-  // The page asks again by itself, perhaps it has already.
+  // The page reloads by itself, perhaps it has already.
   await appears(page, "#code");
   equal(await shownText(page), RUST, "text");
-  await look(watched, "paste-plain");
+  await auditPage(watched, "paste-plain");
   for (const button of await page.$$("button[hidden]")) {
-    equal(await button.boundingBox(), null, "a button that needs scripts is shown");
+    equal(await button.boundingBox(), null, "a button that needs scripts is visible");
   }
   await page.goto(`${address}#L2`);
   const ground = (line) => page.$eval(line, (it) => getComputedStyle(it).backgroundColor);
@@ -94,7 +94,7 @@ export async function it_all_works_without_scripts({ base, open, close, work }) 
   await close(watched);
 }
 
-export async function what_was_typed_comes_back_with_the_mistake({ base, open, close }) {
+export async function form_with_an_error_keeps_what_was_typed({ base, open, close }) {
   const { code } = await paste(base, "first", "?alias=taken-name");
   const watched = await open();
   const { page } = watched;
@@ -104,46 +104,46 @@ export async function what_was_typed_comes_back_with_the_mistake({ base, open, c
   equal(await page.$eval("#alias", (field) => field.getAttribute("aria-invalid")), "true", "field");
   holds(await page.$eval("#form-error", (it) => it.textContent.length > 20), "what is wrong");
   equal(await page.evaluate(() => document.activeElement.id), "alias", "focus");
-  await look(watched, "create-error");
+  await auditPage(watched, "create-error");
   await close(watched);
 }
 
-export async function nothing_and_too_much_are_not_sent({ base, open, close }) {
+export async function form_sends_neither_empty_nor_too_large_texts({ base, open, close }) {
   const watched = await open();
   const { page } = watched;
   await page.goto(`${base}/`);
   await page.locator(".save button").click();
-  await said(page, "There is nothing to save yet.");
+  await announced(page, "Type or paste a text first.");
   const limit = await page.$eval("#content", (field) => Number(field.dataset.limit));
   await page.$eval("#content", (field, n) => {
     field.value = "é".repeat(n / 2 + 1);
     field.dispatchEvent(new Event("input", { bubbles: true }));
   }, limit);
   await page.locator(".save button").click();
-  await page.waitForFunction(() => document.querySelector("#say").textContent.includes("more than fits"));
+  await page.waitForFunction(() => document.querySelector("#announcements").textContent.includes("the limit is"));
   equal(new URL(page.url()).pathname, "/", "still on the form");
   await close(watched);
 }
 
-export async function copying_says_so({ base, open, close, work }) {
+export async function copy_button_copies_and_announces_it({ base, open, close, work }) {
   const { code } = await paste(base, RUST, "?lang=rust");
   await work();
   const watched = await open();
   const { page } = watched;
   await page.goto(`${base}/${code}`);
   await allowClipboard(watched);
-  // The words stay on the button only for a moment.
+  // The button shows the result for 1.6 s.
   await page.evaluate(() => {
     const button = document.querySelector("#copy");
-    const note = () => { window.answered ??= button.textContent; };
+    const note = () => { window.result ??= button.textContent; };
     new MutationObserver(note).observe(button, { childList: true });
   });
   await page.locator("#copy").click();
-  await said(page, "Copied");
-  equal(await page.evaluate(() => window.answered), "Copied", "on the button");
+  await announced(page, "Copied");
+  equal(await page.evaluate(() => window.result), "Copied", "on the button");
   equal(await clipboard(page), RUST, "clipboard");
   await page.waitForFunction(() => document.querySelector("#copy").textContent === "Copy");
-  // By hand: the numbers of the lines are not part of the text.
+  // Selected by hand: the line numbers are not part of the text.
   await page.evaluate(() => navigator.clipboard.writeText("before"));
   await page.evaluate(() => getSelection().selectAllChildren(document.querySelector("#code code")));
   await page.keyboard.down("Control");
@@ -155,7 +155,7 @@ export async function copying_says_so({ base, open, close, work }) {
   await close(watched);
 }
 
-export async function a_file_is_saved_with_the_language_of_its_name({ open, close, work }) {
+export async function file_is_saved_with_the_language_of_its_name({ open, close, work }) {
   const watched = await open();
   const { page } = watched;
   const { writeFile, mkdtemp, rm } = await import("node:fs/promises");

@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use pastes::{CreateError, NewPaste, Reading, Settings};
 
-use crate::rig::{Rig, new, settings, until};
+use crate::fixture::{Fixture, new, settings, until};
 
 #[tokio::test]
-async fn a_paste_its_bytes_and_its_job_are_one_commit() {
-    let rig = Rig::new().await;
-    let code = rig.paste("hello").await;
-    let row = rig
+async fn paste_its_bytes_and_its_job_are_one_commit() {
+    let fixture = Fixture::new().await;
+    let code = fixture.paste("hello").await;
+    let row = fixture
         .client
         .query_one(
             "select p.status::text, p.s3_url is null, s.bytes, j.name, c.ref_count, c.state::text \
@@ -27,53 +27,56 @@ async fn a_paste_its_bytes_and_its_job_are_one_commit() {
     assert_eq!(row.get::<_, String>(3), "pastes.upload");
     assert_eq!(row.get::<_, i32>(4), 1);
     assert_eq!(row.get::<_, String>(5), "STAGED");
-    assert!(matches!(rig.pastes.read(&code).await.unwrap(), Reading::Uploading { .. }));
+    assert!(matches!(fixture.pastes.read(&code).await.unwrap(), Reading::Uploading { .. }));
 }
 
 #[tokio::test]
-async fn the_direct_upload_makes_a_paste_readable_and_settles_its_job() {
-    let rig = Rig::with(Settings { direct_upload: true, ..settings() }).await;
-    let code = rig.paste("hello").await;
-    until(async || rig.status(&code).await == "PROCESSED").await;
-    assert_eq!(rig.bytes(&code).await, b"hello");
+async fn direct_upload_makes_the_paste_readable_and_completes_its_job() {
+    let fixture = Fixture::with(Settings { direct_upload: true, ..settings() }).await;
+    let code = fixture.paste("hello").await;
+    until(async || fixture.status(&code).await == "PROCESSED").await;
+    assert_eq!(fixture.bytes(&code).await, b"hello");
     let left = "select (select count(*) from leasehold.job) + (select count(*) from pastes.staged)";
-    let left: i64 = rig.client.query_one(left, &[]).await.unwrap().get(0);
-    assert_eq!(left, 0, "nothing is left to do");
-    assert_eq!(rig.objects(), 1);
+    let left: i64 = fixture.client.query_one(left, &[]).await.unwrap().get(0);
+    assert_eq!(left, 0, "no job and no staged bytes are left");
+    assert_eq!(fixture.objects(), 1);
 }
 
 #[tokio::test]
-async fn e21_the_edges_of_size() {
-    let rig = Rig::with(Settings { max_size: 10, ..settings() }).await;
-    assert!(matches!(rig.pastes.create(new("")).await, Err(CreateError::Empty)));
-    rig.paste("1").await;
-    rig.paste("1234567890").await;
-    let too_much = rig.pastes.create(new("12345678901")).await;
+async fn e21_create_refuses_empty_and_too_large_pastes() {
+    let fixture = Fixture::with(Settings { max_size: 10, ..settings() }).await;
+    assert!(matches!(fixture.pastes.create(new("")).await, Err(CreateError::Empty)));
+    fixture.paste("1").await;
+    fixture.paste("1234567890").await;
+    let too_much = fixture.pastes.create(new("12345678901")).await;
     assert!(matches!(too_much, Err(CreateError::TooLarge { size: 11, limit: 10 })));
 }
 
 #[tokio::test]
-async fn a_request_that_is_repeated_with_its_key_makes_one_paste() {
-    let rig = Rig::new().await;
+async fn repeated_request_with_a_key_creates_one_paste() {
+    let fixture = Fixture::new().await;
     let asked = || NewPaste { idempotency_key: Some("abc".into()), ..new("once") };
-    let first = rig.pastes.create(asked()).await.unwrap();
-    let again = rig.pastes.create(asked()).await.unwrap();
+    let first = fixture.pastes.create(asked()).await.unwrap();
+    let again = fixture.pastes.create(asked()).await.unwrap();
     assert!(!first.replayed && again.replayed);
     assert_eq!((&first.code, &first.delete_token), (&again.code, &again.delete_token));
     let other = NewPaste { content: "twice".into(), ..asked() };
-    assert!(matches!(rig.pastes.create(other).await, Err(CreateError::KeyReused)));
-    let stranger = NewPaste { client: Some([192, 0, 2, 1].into()), ..asked() };
-    assert!(!rig.pastes.create(stranger).await.unwrap().replayed, "keys of others are others");
+    assert!(matches!(fixture.pastes.create(other).await, Err(CreateError::KeyReused)));
+    let unknown = NewPaste { client: Some([192, 0, 2, 1].into()), ..asked() };
+    assert!(
+        !fixture.pastes.create(unknown).await.unwrap().replayed,
+        "each client has its own keys"
+    );
 }
 
 #[tokio::test]
-async fn an_alias_can_be_used_again_when_its_paste_is_over() {
-    let rig = Rig::new().await;
+async fn alias_can_be_used_again_after_its_paste_has_ended() {
+    let fixture = Fixture::new().await;
     let named = |text: &str| NewPaste { alias: Some("notes".into()), ..new(text) };
-    let code = rig.pastes.create(named("one")).await.unwrap().code;
-    assert!(matches!(rig.pastes.create(named("two")).await, Err(CreateError::AliasTaken(_))));
-    rig.expire(&code).await;
-    rig.pastes.create(named("three")).await.unwrap();
+    let code = fixture.pastes.create(named("one")).await.unwrap().code;
+    assert!(matches!(fixture.pastes.create(named("two")).await, Err(CreateError::AliasTaken(_))));
+    fixture.expire(&code).await;
+    fixture.pastes.create(named("three")).await.unwrap();
     let life = NewPaste { expires_in: Some(Duration::from_secs(400 * 86400)), ..new("x") };
-    assert!(matches!(rig.pastes.create(life).await, Err(CreateError::BadExpiry { .. })));
+    assert!(matches!(fixture.pastes.create(life).await, Err(CreateError::BadExpiry { .. })));
 }

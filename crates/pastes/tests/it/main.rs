@@ -9,12 +9,13 @@
 
 mod create;
 mod expiry;
+mod fixture;
 mod http;
 mod locks;
-mod night;
 mod races;
-mod rig;
 mod s3;
 mod states;
 mod store;
+mod sweep;
 mod upgrade;
+mod upload;

@@ -1,6 +1,6 @@
 //! Creating, uploading, sweeping and deleting the same content in random orders.
 //!
-//! Each action of a process is one statement or one call to the store. Any of them may be late, out of
+//! Each step of a process is one statement or one call to the store. Any of them may be late, out of
 //! order, or never happen because its process died. The store is a set of keys here: the test covers
 //! the protocol, with the service's own SQL on real Postgres.
 
@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 use tokio_postgres::Client;
 
-use crate::rig::Rig;
+use crate::fixture::Fixture;
 
 /// A random next step.
 #[derive(Clone, Copy, Debug)]
@@ -26,11 +26,11 @@ enum Action {
     TakeDeleteJob {
         which: u8,
     },
-    /// A pending action happens.
+    /// A waiting step happens.
     Land {
         which: u8,
     },
-    /// A process dies: a pending action never happens.
+    /// A process dies: a waiting step never happens.
     Die {
         which: u8,
     },
@@ -51,7 +51,7 @@ fn actions() -> impl Strategy<Value = Vec<Action>> {
 
 /// What a process still has to do.
 #[derive(Debug)]
-enum Pending {
+enum Step {
     Put { content: i64 },
     FinishUpload { content: i64 },
     FinishSweep { claim: i64 },
@@ -62,7 +62,7 @@ enum Pending {
 struct World<'a> {
     client: &'a Client,
     objects: BTreeSet<String>,
-    pending: Vec<Pending>,
+    steps: Vec<Step>,
     claims: i64,
     pastes: usize,
     run: u64,
@@ -71,14 +71,14 @@ struct World<'a> {
 const KEY: &str =
     "select content_id || ' ' || object_id from pastes.contents where content_id = any ($1)";
 const CREATE: &str = "select content_id from pastes.create_paste($1, gen_random_uuid(), false, null, \
-    encode(sha256($2), 'hex'), $2, interval '1 day', null, false, null, null, interval '0', 6)";
+    encode(sha256($2), 'hex'), $2, interval '1 day', null, false, null, null, interval '0')";
 const CLAIM: &str = "update pastes.pastes set deletion_status = 'DELETION_IN_PROGRESS', \
     deletion_initiated_at = now(), deletion_claim = $1 where short_code in (\
     select short_code from pastes.pastes where deletion_status = 'NOT_EXPIRED' \
     and expires_at < statement_timestamp() order by expires_at limit 3)";
 const FINISH: &str = "with finished as (update pastes.pastes set deletion_status = 'DELETED' \
     where deletion_status = 'DELETION_IN_PROGRESS' and deletion_claim = $1 returning *) \
-    select pastes.give_up(array_agg(content_id)) from finished";
+    select pastes.drop_references(array_agg(content_id)) from finished";
 const WATCHDOG: &str = "begin; select set_config('leasehold.watchdog', 'pastes.expiry', true); \
     update pastes.pastes set deletion_status = 'NOT_EXPIRED', deletion_initiated_at = null, \
     deletion_claim = null where deletion_status = 'DELETION_IN_PROGRESS'; commit;";
@@ -91,7 +91,7 @@ impl World<'_> {
                 let code = format!("p{}-{}", self.run, self.pastes);
                 let bytes = format!("content {} {content}", self.run).into_bytes();
                 let row = self.client.query_one(CREATE, &[&code, &bytes]).await.unwrap();
-                self.pending.push(Pending::Put { content: row.get(0) });
+                self.steps.push(Step::Put { content: row.get(0) });
             }
             Action::Expire { which } => {
                 let sql = "update pastes.pastes set expires_at = statement_timestamp() - interval '1 s' \
@@ -102,57 +102,57 @@ impl World<'_> {
             Action::Claim => {
                 self.claims += 1;
                 self.client.execute(CLAIM, &[&self.claims]).await.unwrap();
-                self.pending.push(Pending::FinishSweep { claim: self.claims });
+                self.steps.push(Step::FinishSweep { claim: self.claims });
             }
             Action::Watchdog => self.client.batch_execute(WATCHDOG).await.unwrap(),
             Action::TakeDeleteJob { which } => {
                 let jobs = self.delete_jobs().await;
                 if !jobs.is_empty() {
                     let contents = jobs[usize::from(which) % jobs.len()].clone();
-                    self.pending.push(Pending::DeleteObjects { contents });
+                    self.steps.push(Step::DeleteObjects { contents });
                 }
             }
             Action::Land { which } => {
-                if !self.pending.is_empty() {
-                    let next = self.pending.remove(usize::from(which) % self.pending.len());
+                if !self.steps.is_empty() {
+                    let next = self.steps.remove(usize::from(which) % self.steps.len());
                     self.land(next).await;
                 }
             }
             Action::Die { which } => {
-                if !self.pending.is_empty() {
-                    drop(self.pending.remove(usize::from(which) % self.pending.len()));
+                if !self.steps.is_empty() {
+                    drop(self.steps.remove(usize::from(which) % self.steps.len()));
                 }
             }
         }
     }
 
-    async fn land(&mut self, pending: Pending) {
-        match pending {
-            Pending::Put { content } => {
+    async fn land(&mut self, step: Step) {
+        match step {
+            Step::Put { content } => {
                 self.objects.extend(self.keys(&[content]).await);
-                self.pending.push(Pending::FinishUpload { content });
+                self.steps.push(Step::FinishUpload { content });
             }
-            Pending::FinishUpload { content } => {
+            Step::FinishUpload { content } => {
                 let sql = "select pastes.finish_uploads($1, $2)";
                 let (ids, urls) = ([content], ["s3://bucket/object"]);
                 let kept = self.client.query(sql, &[&&ids[..], &&urls[..]]).await.unwrap();
                 if kept.is_empty() {
-                    self.pending.push(Pending::DeleteObjects { contents: vec![content] });
+                    self.steps.push(Step::DeleteObjects { contents: vec![content] });
                 }
             }
-            Pending::FinishSweep { claim } => {
+            Step::FinishSweep { claim } => {
                 self.client.execute(FINISH, &[&claim]).await.unwrap();
             }
-            Pending::DeleteObjects { contents } => {
+            Step::DeleteObjects { contents } => {
                 let sql = include_str!("../../queries/doomed.sql");
                 let rows = self.client.query(sql, &[&contents]).await.unwrap();
                 let doomed: Vec<i64> = rows.iter().map(|row| row.get(0)).collect();
                 for key in self.keys(&doomed).await {
                     self.objects.remove(&key);
                 }
-                self.pending.push(Pending::ObjectsGone { contents: doomed });
+                self.steps.push(Step::ObjectsGone { contents: doomed });
             }
-            Pending::ObjectsGone { contents } => {
+            Step::ObjectsGone { contents } => {
                 self.client.execute("select pastes.objects_gone($1)", &[&contents]).await.unwrap();
             }
         }
@@ -189,28 +189,27 @@ impl World<'_> {
         }
     }
 
-    /// Finishes everything that is pending, without failures, and checks that the store and the tables
-    /// agree.
+    /// Takes all waiting steps, without failures, and checks that the store and the tables agree.
     async fn heal(&mut self) {
-        while let Some(next) = self.pending.pop() {
+        while let Some(next) = self.steps.pop() {
             self.land(next).await;
         }
         let waiting = "select distinct content_id from pastes.pastes where status = 'IN_PROGRESS' \
                        and deletion_status = 'NOT_EXPIRED' and expires_at > statement_timestamp()";
         for row in self.client.query(waiting, &[]).await.unwrap() {
-            self.land(Pending::Put { content: row.get(0) }).await;
+            self.land(Step::Put { content: row.get(0) }).await;
         }
         self.act(Action::Watchdog).await;
         for _ in 0..self.pastes {
             self.act(Action::Claim).await;
-            while let Some(next) = self.pending.pop() {
+            while let Some(next) = self.steps.pop() {
                 self.land(next).await;
             }
         }
         for contents in self.delete_jobs().await {
-            self.land(Pending::DeleteObjects { contents }).await;
+            self.land(Step::DeleteObjects { contents }).await;
         }
-        while let Some(next) = self.pending.pop() {
+        while let Some(next) = self.steps.pop() {
             self.land(next).await;
         }
         self.check().await;
@@ -228,15 +227,18 @@ impl World<'_> {
         for key in &self.objects {
             // A put that landed after the deletion leaves an orphan, which the orphan check knows to be
             // dead. Any other leftover would go unnoticed.
-            assert!(matches!(states[key].as_str(), "LIVE" | "GONE"), "{key} is nobody's");
+            assert!(
+                matches!(states[key].as_str(), "LIVE" | "GONE"),
+                "{key} belongs to no content in use"
+            );
         }
     }
 }
 
 #[test]
-fn e4_e5_e7_create_racing_the_deletion_of_the_same_content() {
+fn e4_e5_e7_create_and_deletion_of_the_same_content_keep_the_invariants() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
-    let rig = runtime.block_on(Rig::new());
+    let fixture = runtime.block_on(Fixture::new());
     let mut config = ProptestConfig::with_cases(96);
     config.failure_persistence = None;
     let run = std::cell::Cell::new(0u64);
@@ -245,12 +247,12 @@ fn e4_e5_e7_create_racing_the_deletion_of_the_same_content() {
         runtime.block_on(async {
             let clean = "truncate pastes.pastes, pastes.contents, pastes.staged; \
                          delete from leasehold.job";
-            rig.client.batch_execute(clean).await.unwrap();
-            let (objects, pending) = (BTreeSet::new(), Vec::new());
+            fixture.client.batch_execute(clean).await.unwrap();
+            let (objects, steps) = (BTreeSet::new(), Vec::new());
             let mut world = World {
-                client: &rig.client,
+                client: &fixture.client,
                 objects,
-                pending,
+                steps,
                 claims: 0,
                 pastes: 0,
                 run: run.get(),

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::rig::Rig;
+use crate::fixture::Fixture;
 
 const STATES: &str = include_str!("../../../../docs/states.md");
 
@@ -20,23 +20,23 @@ fn drawn(heading: &str) -> BTreeSet<(String, String)> {
 }
 
 /// Returns the states that a CHECK of the table allows.
-async fn words(rig: &Rig, table: &str, column: &str) -> Vec<String> {
+async fn words(fixture: &Fixture, table: &str, column: &str) -> Vec<String> {
     let sql = "select pg_get_constraintdef(c.oid) from pg_constraint c \
                where c.conrelid = $1::text::regclass and c.contype = 'c' \
                  and pg_get_constraintdef(c.oid) ~ ('^CHECK \\(\\(\\(' || $2 || '\\)?::text = ANY')";
-    let row = rig.client.query_one(sql, &[&table, &column]).await.unwrap();
+    let row = fixture.client.query_one(sql, &[&table, &column]).await.unwrap();
     let text: String = row.get(0);
     text.split('\'').skip(1).step_by(2).map(str::to_owned).collect()
 }
 
 /// Tries every move between two states of a fresh row. Returns the moves that succeeded.
 async fn allowed(
-    rig: &Rig,
+    fixture: &Fixture,
     table: &str,
     column: &str,
     watchdog: bool,
 ) -> BTreeSet<(String, String)> {
-    let words = words(rig, table, column).await;
+    let words = words(fixture, table, column).await;
     assert!(words.len() >= 3, "{words:?}");
     let mut allowed = BTreeSet::new();
     for from in &words {
@@ -61,11 +61,11 @@ async fn allowed(
                 more(from),
                 more(to),
             );
-            match rig.client.batch_execute(&script).await {
+            match fixture.client.batch_execute(&script).await {
                 Ok(()) => drop(allowed.insert((from.clone(), to.clone()))),
                 Err(error) => {
                     assert_eq!(error.code().unwrap().code(), "PB001", "{from} to {to}: {error:?}");
-                    rig.client.batch_execute("rollback").await.unwrap();
+                    fixture.client.batch_execute("rollback").await.unwrap();
                 }
             }
         }
@@ -74,35 +74,35 @@ async fn allowed(
 }
 
 #[tokio::test]
-async fn the_database_allows_exactly_the_moves_that_are_drawn() {
-    let rig = Rig::new().await;
-    rig.paste("hello").await;
-    let status = allowed(&rig, "pastes.pastes", "status", false).await;
+async fn database_allows_exactly_the_documented_moves() {
+    let fixture = Fixture::new().await;
+    fixture.paste("hello").await;
+    let status = allowed(&fixture, "pastes.pastes", "status", false).await;
     assert_eq!(status, drawn("A paste's upload"));
-    let content = allowed(&rig, "pastes.contents", "state", false).await;
+    let content = allowed(&fixture, "pastes.contents", "state", false).await;
     assert_eq!(content, drawn("Content"));
-    let deletion = allowed(&rig, "pastes.pastes", "deletion_status", true).await;
+    let deletion = allowed(&fixture, "pastes.pastes", "deletion_status", true).await;
     assert_eq!(deletion, drawn("A paste's end"));
 }
 
 #[tokio::test]
-async fn only_the_watchdog_goes_back() {
-    let rig = Rig::new().await;
-    rig.paste("hello").await;
+async fn only_the_watchdog_moves_a_paste_back() {
+    let fixture = Fixture::new().await;
+    fixture.paste("hello").await;
     let mut forward = drawn("A paste's end");
     let back = ("DELETION_IN_PROGRESS".to_owned(), "NOT_EXPIRED".to_owned());
     assert!(forward.remove(&back));
-    assert_eq!(allowed(&rig, "pastes.pastes", "deletion_status", false).await, forward);
+    assert_eq!(allowed(&fixture, "pastes.pastes", "deletion_status", false).await, forward);
 }
 
 #[tokio::test]
-async fn the_columns_of_the_seeds_stand_as_printed() {
-    let rig = Rig::new().await;
+async fn columns_have_the_published_types_and_defaults() {
+    let fixture = Fixture::new().await;
     let sql = "select column_name::text, data_type::text, character_maximum_length, \
                       column_default::text, is_nullable::text \
                from information_schema.columns \
                where table_schema = 'pastes' and table_name = 'pastes'";
-    let rows = rig.client.query(sql, &[]).await.unwrap();
+    let rows = fixture.client.query(sql, &[]).await.unwrap();
     let column = |name: &str| {
         let row = rows.iter().find(|row| row.get::<_, &str>(0) == name).unwrap();
         let (kind, length, default, null): (String, Option<i32>, Option<String>, String) =

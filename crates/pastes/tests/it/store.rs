@@ -7,7 +7,7 @@ use leasehold::Leasehold;
 use leasehold_testing::TestDatabase;
 use pastes::{Act, Bearer, NewPaste, Pastes, StartError, Store, Target};
 
-use crate::rig::{Rig, new, settings};
+use crate::fixture::{Fixture, new, settings};
 
 /// Collects the modes of a folder and of everything below it.
 fn modes(path: &Path, found: &mut Vec<(String, u32)>) {
@@ -22,11 +22,11 @@ fn modes(path: &Path, found: &mut Vec<(String, u32)>) {
 
 #[tokio::test]
 async fn e28_other_users_of_the_machine_can_read_nothing() {
-    let rig = Rig::new().await;
-    rig.paste("secret 4711").await;
-    rig.work().await;
+    let fixture = Fixture::new().await;
+    fixture.paste("secret 4711").await;
+    fixture.work().await;
     let mut found = Vec::new();
-    modes(&rig.folder, &mut found);
+    modes(&fixture.folder, &mut found);
     assert!(found.len() >= 5, "{found:?}");
     for (path, mode) in found {
         assert_eq!(mode & 0o077, 0, "{path} has the mode {mode:o}");
@@ -35,49 +35,49 @@ async fn e28_other_users_of_the_machine_can_read_nothing() {
 
 #[tokio::test]
 async fn e28_content_of_a_paste_that_was_ended_is_deleted_without_a_sweep() {
-    let rig = Rig::new().await;
+    let fixture = Fixture::new().await;
     let burns = NewPaste { burn: true, ..new("burn me") };
-    let burns = rig.pastes.create(burns).await.unwrap().code;
-    let deleted = rig.pastes.create(new("delete me")).await.unwrap();
-    let taken = rig.paste("take me down").await;
-    let staged = rig.pastes.create(new("not uploaded yet")).await.unwrap();
+    let burns = fixture.pastes.create(burns).await.unwrap().code;
+    let deleted = fixture.pastes.create(new("delete me")).await.unwrap();
+    let taken = fixture.paste("take me down").await;
+    let staged = fixture.pastes.create(new("not uploaded yet")).await.unwrap();
     let token = |created: &pastes::Created| Bearer::new(&created.delete_token).unwrap();
-    rig.pastes.delete(&staged.code, &token(&staged), None).await.unwrap();
-    rig.work().await;
+    fixture.pastes.delete(&staged.code, &token(&staged), None).await.unwrap();
+    fixture.work().await;
     let bytes = "select count(*) from pastes.staged";
-    assert_eq!((rig.objects(), rig.count(bytes).await), (3, 0));
-    assert_eq!(rig.deletion_status(&staged.code).await, "DELETED");
+    assert_eq!((fixture.objects(), fixture.count(bytes).await), (3, 0));
+    assert_eq!(fixture.deletion_status(&staged.code).await, "DELETED");
 
-    rig.pastes.burn(&burns, None).await.unwrap();
-    rig.pastes.delete(&deleted.code, &token(&deleted), None).await.unwrap();
+    fixture.pastes.burn(&burns, None).await.unwrap();
+    fixture.pastes.delete(&deleted.code, &token(&deleted), None).await.unwrap();
     let target = Target::Code { code: taken.clone(), content_hash: None };
     let act = Act { who: "ann".to_owned(), why: Some("law".to_owned()) };
-    rig.pastes.takedown(&target, false, &act).await.unwrap();
-    rig.work().await;
-    assert_eq!(rig.objects(), 0);
+    fixture.pastes.takedown(&target, false, &act).await.unwrap();
+    fixture.work().await;
+    assert_eq!(fixture.objects(), 0);
     for code in [&burns, &deleted.code, &taken] {
-        assert_eq!(rig.deletion_status(code).await, "DELETED");
+        assert_eq!(fixture.deletion_status(code).await, "DELETED");
     }
-    rig.assert_ref_counts().await;
+    fixture.assert_ref_counts().await;
 }
 
 #[tokio::test]
 async fn e28_end_of_one_paste_leaves_a_copy_and_the_next_of_its_name_alone() {
-    let rig = Rig::new().await;
+    let fixture = Fixture::new().await;
     let named = |text: &str| NewPaste { alias: Some("notes".to_owned()), ..new(text) };
-    let first = rig.pastes.create(named("same")).await.unwrap();
-    let copy = rig.paste("same").await;
-    rig.work().await;
+    let first = fixture.pastes.create(named("same")).await.unwrap();
+    let copy = fixture.paste("same").await;
+    fixture.work().await;
     let token = Bearer::new(&first.delete_token).unwrap();
-    rig.pastes.delete(&first.code, &token, None).await.unwrap();
+    fixture.pastes.delete(&first.code, &token, None).await.unwrap();
     // The name is used again for the same bytes before the job runs.
-    rig.pastes.create(named("same")).await.unwrap();
-    rig.work().await;
-    assert_eq!(rig.bytes(&first.code).await, b"same");
-    assert_eq!(rig.bytes(&copy).await, b"same");
+    fixture.pastes.create(named("same")).await.unwrap();
+    fixture.work().await;
+    assert_eq!(fixture.bytes(&first.code).await, b"same");
+    assert_eq!(fixture.bytes(&copy).await, b"same");
     let ended = "select count(*) from pastes.pastes where deletion_status = 'DELETED'";
-    assert_eq!(rig.count(ended).await, 1, "found under the name that it has now");
-    rig.assert_ref_counts().await;
+    assert_eq!(fixture.count(ended).await, 1, "it was found under its present name");
+    fixture.assert_ref_counts().await;
 }
 
 async fn start(database: &TestDatabase, folder: &Path) -> Result<Pastes, StartError> {
@@ -87,7 +87,7 @@ async fn start(database: &TestDatabase, folder: &Path) -> Result<Pastes, StartEr
 
 #[tokio::test]
 async fn e39_service_refuses_the_store_of_another_database() {
-    let (one, two) = (Rig::new().await, Rig::new().await);
+    let (one, two) = (Fixture::new().await, Fixture::new().await);
     start(&one.database, &one.folder).await.map(drop).unwrap();
     for (database, folder) in [(&one, &two), (&two, &one)] {
         let refused = start(&database.database, &folder.folder).await.map(drop);
@@ -101,28 +101,28 @@ async fn e39_service_refuses_the_store_of_another_database() {
 }
 
 #[tokio::test]
-async fn e39_first_start_that_was_killed_is_taken_up_again() {
-    let rig = Rig::new().await;
+async fn e39_start_continues_a_first_start_that_was_killed() {
+    let fixture = Fixture::new().await;
     // The store has the id, but the table does not say where the store is.
-    rig.client.batch_execute("update pastes.store set location = null").await.unwrap();
-    start(&rig.database, &rig.folder).await.map(drop).unwrap();
+    fixture.client.batch_execute("update pastes.store set location = null").await.unwrap();
+    start(&fixture.database, &fixture.folder).await.map(drop).unwrap();
     let known = "select count(*) from pastes.store where location like 'file://%'";
-    assert_eq!(rig.count(known).await, 1);
+    assert_eq!(fixture.count(known).await, 1);
     // The row exists, and no store has its id.
-    let id = std::fs::read_dir(&rig.folder).unwrap().map(|entry| entry.unwrap().path());
+    let id = std::fs::read_dir(&fixture.folder).unwrap().map(|entry| entry.unwrap().path());
     let id = id.into_iter().find(|path| path.is_file()).unwrap();
     std::fs::remove_file(&id).unwrap();
-    assert!(start(&rig.database, &rig.folder).await.is_err(), "its store has lost the id");
-    rig.client.batch_execute("update pastes.store set location = null").await.unwrap();
-    start(&rig.database, &rig.folder).await.map(drop).unwrap();
+    assert!(start(&fixture.database, &fixture.folder).await.is_err(), "its store has lost the id");
+    fixture.client.batch_execute("update pastes.store set location = null").await.unwrap();
+    start(&fixture.database, &fixture.folder).await.map(drop).unwrap();
     assert!(id.is_file());
 }
 
 #[tokio::test]
 async fn e39_start_with_a_known_store_waits_for_no_other_start() {
-    let rig = Rig::new().await;
+    let fixture = Fixture::new().await;
     // Another process is inside its own comparison.
-    let other = rig.database.connect_directly().await;
+    let other = fixture.database.connect_directly().await;
     other.batch_execute("begin; select from pastes.store for update").await.unwrap();
-    start(&rig.database, &rig.folder).await.map(drop).unwrap();
+    start(&fixture.database, &fixture.folder).await.map(drop).unwrap();
 }

@@ -2,10 +2,11 @@
 
 use leasehold::migrate::Schema;
 use leasehold_testing::TestDatabase;
+use tokio_postgres::Client;
 use uuid::Uuid;
 
 #[tokio::test]
-async fn e26_e30_reports_and_requests_from_before_find_their_paste() {
+async fn e26_e30_upgrade_links_reports_and_requests_to_their_pastes() {
     let database = TestDatabase::new().await;
     let mut client = database.connect_directly().await;
     let first = &pastes::SCHEMA.migrations[..1];
@@ -26,7 +27,7 @@ async fn e26_e30_reports_and_requests_from_before_find_their_paste() {
         )
         .await
         .unwrap();
-    assert_eq!(pastes::SCHEMA.up(&mut client).await.unwrap(), [2, 3]);
+    assert_eq!(pastes::SCHEMA.up(&mut client).await.unwrap(), [2, 3, 4]);
     let id = async |code: &str| -> Uuid {
         let sql = "select paste_id from pastes.pastes where short_code = $1";
         client.query_one(sql, &[&code]).await.unwrap().get(0)
@@ -43,4 +44,36 @@ async fn e26_e30_reports_and_requests_from_before_find_their_paste() {
     let alive = client.query(pastes::sql::REPORTS, &[&None::<i64>, &10_i64]).await.unwrap();
     let alive: Vec<bool> = alive.iter().map(|row| row.get(6)).collect();
     assert_eq!(alive, [false, false, true]);
+}
+
+#[tokio::test]
+async fn e41_upgrade_drops_the_trigger_and_the_former_functions() {
+    let database = TestDatabase::new().await;
+    let mut client = database.connect_directly().await;
+    let former = &pastes::SCHEMA.migrations[..3];
+    Schema { migrations: former, functions: &[], ..pastes::SCHEMA }.up(&mut client).await.unwrap();
+    client
+        .batch_execute(
+            "create function pastes.upload_buried() returns trigger language plpgsql \
+                 as 'begin return null; end'; \
+             create trigger pastes_upload_buried after insert on leasehold_internal.dead_job \
+                 for each row execute function pastes.upload_buried(); \
+             create function pastes.create_paste(text, uuid, boolean, bytea, text, bytea, interval, \
+                 text, boolean, bytea, bytea, interval, int) returns int language sql as 'select 1'; \
+             create function pastes.give_up(ids bigint[]) returns int language sql as 'select 1'",
+        )
+        .await
+        .unwrap();
+    assert_eq!(pastes::SCHEMA.up(&mut client).await.unwrap(), [4]);
+    let triggers = "select from pg_trigger where tgname = 'pastes_upload_buried'";
+    assert!(client.query(triggers, &[]).await.unwrap().is_empty());
+    let functions = async |client: &Client| -> Vec<String> {
+        let sql = "select oid::regprocedure::text from pg_proc \
+                   where pronamespace = 'pastes'::regnamespace order by 1";
+        client.query(sql, &[]).await.unwrap().iter().map(|row| row.get(0)).collect()
+    };
+    let fresh = TestDatabase::new().await;
+    let mut other = fresh.connect_directly().await;
+    pastes::SCHEMA.up(&mut other).await.unwrap();
+    assert_eq!(functions(&client).await, functions(&other).await);
 }

@@ -14,7 +14,7 @@ use reqwest::StatusCode;
 use tower::ServiceExt;
 
 use super::{BROWSER, Site};
-use crate::rig::until;
+use crate::fixture::until;
 
 const MIB: usize = 1024 * 1024;
 
@@ -41,7 +41,7 @@ fn request(from: u8, method: &str, path: &str, body: Body) -> Request {
 
 async fn burning(site: &Site, content: &str) -> ShortCode {
     let new = NewPaste { content: content.to_owned().into(), burn: true, ..NewPaste::default() };
-    site.rig.pastes.create(new).await.unwrap().code
+    site.fixture.pastes.create(new).await.unwrap().code
 }
 
 /// Sends a body that never ends from this address: one piece arrives, the rest does not.
@@ -61,7 +61,7 @@ fn stall(
 async fn h22_bodies_count_for_the_address_that_sends_them() {
     let site = Site::new().await;
     for path in ["/", "/api/v1/pastes"] {
-        let router = pastes::router(site.rig.pastes.clone());
+        let router = pastes::router(site.fixture.pastes.clone());
         let stalled: Vec<_> = (0..40).map(|_| stall(&router, 1, path, vec![b'x'; MIB])).collect();
         // The memory of one address is 32 MiB. Bodies that found none are refused.
         until(async || stalled.iter().filter(|one| one.is_finished()).count() == 8).await;
@@ -98,12 +98,12 @@ async fn e40_page_ends_at_four_mebibytes_and_links_to_the_rest() {
 }
 
 #[tokio::test]
-async fn e40_burnt_text_that_is_too_large_for_a_page_comes_whole() {
+async fn e40_burnt_text_that_is_too_large_for_a_page_is_downloaded_whole() {
     let site = Site::new().await;
     let large = REORDERS.repeat(MIB / REORDERS.len());
     for text in [large.as_str(), "short"] {
         let code = burning(&site, text).await;
-        site.rig.work().await;
+        site.fixture.work().await;
         let burn = site.post(&format!("/{code}/burn")).header("accept", BROWSER);
         let burnt = burn.header("sec-fetch-site", "same-origin").send().await.unwrap();
         assert_eq!(burnt.status(), StatusCode::OK);
@@ -117,15 +117,15 @@ async fn e40_burnt_text_that_is_too_large_for_a_page_comes_whole() {
 }
 
 #[tokio::test]
-async fn e40_one_address_keeps_only_so_many_unread_responses() {
+async fn e40_unread_responses_are_bounded_per_address() {
     let site = Site::new().await;
     let code = site.ready("", REORDERS.repeat(MIB / REORDERS.len())).await;
     let mut burns = Vec::new();
     for _ in 0..16 {
         burns.push(burning(&site, &REORDERS.repeat(70_000)).await);
     }
-    site.rig.work().await;
-    let router = pastes::router(site.rig.pastes.clone());
+    site.fixture.work().await;
+    let router = pastes::router(site.fixture.pastes.clone());
     let of_page = |path: String| vec![path; 48];
     let burn = |path: fn(&ShortCode) -> String| burns.iter().map(path).collect::<Vec<_>>();
     let kinds = [

@@ -3,10 +3,10 @@
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 
-use super::{BROWSER, Site, header, patient, settings};
+use super::{BROWSER, Site, header, long_limits, settings};
 
 #[tokio::test]
-async fn the_answer_to_curl_is_the_link_and_nothing_else() {
+async fn create_returns_only_the_link_to_curl() {
     let site = Site::new().await;
     let response = site.post("/?expires=1h").body("hello").send().await.unwrap();
     assert_eq!(response.status(), StatusCode::CREATED);
@@ -22,7 +22,7 @@ async fn the_answer_to_curl_is_the_link_and_nothing_else() {
 }
 
 #[tokio::test]
-async fn what_curl_calls_a_form_is_still_raw_bytes() {
+async fn form_content_type_of_curl_is_raw_bytes() {
     let site = Site::new().await;
     let response = site
         .post("/")
@@ -33,19 +33,20 @@ async fn what_curl_calls_a_form_is_still_raw_bytes() {
         .await
         .unwrap();
     let code = site.code_of(&response.text().await.unwrap());
-    site.rig.work().await;
-    assert_eq!(site.rig.bytes(&code).await, b"a=1&content=2%20");
+    site.fixture.work().await;
+    assert_eq!(site.fixture.bytes(&code).await, b"a=1&content=2%20");
 }
 
 #[tokio::test]
-async fn put_takes_a_file_and_its_name_says_the_language() {
+async fn put_file_name_sets_the_language() {
     let site = Site::new().await;
-    let answer = site.request(Method::PUT, "/notes.rs").body("fn main() {}").send().await.unwrap();
-    assert_eq!(answer.status(), StatusCode::CREATED);
-    let code = site.code_of(&answer.text().await.unwrap());
+    let response =
+        site.request(Method::PUT, "/notes.rs").body("fn main() {}").send().await.unwrap();
+    assert_eq!(response.status(), StatusCode::CREATED);
+    let code = site.code_of(&response.text().await.unwrap());
     let plain = site.request(Method::PUT, "/").body("x").send().await.unwrap();
     assert_eq!(plain.status(), StatusCode::CREATED);
-    site.rig.work().await;
+    site.fixture.work().await;
     let shown: Value = serde_json::from_slice(
         &site.get(&format!("/api/v1/pastes/{code}")).send().await.unwrap().bytes().await.unwrap(),
     )
@@ -55,20 +56,20 @@ async fn put_takes_a_file_and_its_name_says_the_language() {
 }
 
 #[tokio::test]
-async fn json_makes_a_paste_with_every_option() {
+async fn json_create_accepts_every_option() {
     let site = Site::new().await;
     let new = json!({ "content": "fn main() {}", "expiresIn": "2 weeks", "alias": "my-notes",
         "language": "rust", "burnAfterReading": true });
-    let answer = site.post("/api/v1/pastes").json(&new).send().await.unwrap();
-    assert_eq!(answer.status(), StatusCode::CREATED);
-    let made: Value = answer.json().await.unwrap();
+    let response = site.post("/api/v1/pastes").json(&new).send().await.unwrap();
+    assert_eq!(response.status(), StatusCode::CREATED);
+    let made: Value = response.json().await.unwrap();
     assert_eq!(made["code"], "my-notes");
     assert_eq!(made["url"], site.url("/my-notes"));
     assert_eq!(made["rawUrl"], site.url("/raw/my-notes"));
     assert_eq!(made["state"], "IN_PROGRESS");
     assert_eq!(made["deleteToken"].as_str().unwrap().len(), 64);
     let row = site
-        .rig
+        .fixture
         .client
         .query_one(
             "select language::text, burn, (expires_at - created_at)::text from pastes.pastes",
@@ -80,7 +81,7 @@ async fn json_makes_a_paste_with_every_option() {
 }
 
 #[tokio::test]
-async fn options_come_by_query_and_by_header() {
+async fn options_are_accepted_by_query_and_by_header() {
     let site = Site::new().await;
     for (query, header) in [("?alias=one&lang=go", None), ("?lang=go", Some(("x-alias", "two")))] {
         let mut request = site.post(&format!("/{query}")).body("x");
@@ -91,17 +92,17 @@ async fn options_come_by_query_and_by_header() {
     }
     let sql =
         "select count(*) from pastes.pastes where language = 'go' and short_code in ('one', 'two')";
-    assert_eq!(site.rig.count(sql).await, 2);
+    assert_eq!(site.fixture.count(sql).await, 2);
 }
 
 #[tokio::test]
-async fn refusals_have_their_status_and_say_what_to_do() {
+async fn refusal_has_its_status_and_says_what_to_do() {
     let site = Site::new().await;
     site.make("?alias=taken", "x").await;
     let cases = [
-        ("?expires=never", 400, "length of time"),
-        ("?expire=1d", 400, "the options are expires, lang, burn and alias"),
-        ("?burn=perhaps", 400, "burn is 1 or 0"),
+        ("?expires=never", 400, "is not a duration"),
+        ("?expire=1d", 400, "The options are expires, lang, burn and alias"),
+        ("?burn=perhaps", 400, "burn must be 1 or 0"),
         ("?expires=0", 422, "between 1 second and 365 days"),
         ("?expires=9999w", 422, "between 1 second and 365 days"),
         ("?alias=a", 422, "3 to 32"),
@@ -112,17 +113,17 @@ async fn refusals_have_their_status_and_say_what_to_do() {
         ("?lang=klingon", 422, "choose one: text, batch, c,"),
     ];
     for (query, status, words) in cases {
-        let answer = site.post(&format!("/{query}")).body("x").send().await.unwrap();
-        assert_eq!(answer.status().as_u16(), status, "{query}");
-        assert_eq!(header(answer.headers(), "content-type"), "text/plain; charset=utf-8");
-        let text = answer.text().await.unwrap();
+        let response = site.post(&format!("/{query}")).body("x").send().await.unwrap();
+        assert_eq!(response.status().as_u16(), status, "{query}");
+        assert_eq!(header(response.headers(), "content-type"), "text/plain; charset=utf-8");
+        let text = response.text().await.unwrap();
         assert!(text.contains(words) && text.ends_with('\n'), "{query}: {text}");
     }
-    assert_eq!(site.rig.count("select count(*) from pastes.pastes").await, 1);
+    assert_eq!(site.fixture.count("select count(*) from pastes.pastes").await, 1);
 }
 
 #[tokio::test]
-async fn json_refusals_are_problems() {
+async fn json_refusal_is_a_problem() {
     let site = Site::new().await;
     let cases = [
         (r#"{"content":"x","expire":"1d"}"#, 400, "malformed", "unknown field `expire`"),
@@ -133,16 +134,16 @@ async fn json_refusals_are_problems() {
         (r#"["x"]"#, 400, "malformed", "send an object"),
     ];
     for (body, status, code, words) in cases {
-        let answer = site
+        let response = site
             .post("/api/v1/pastes")
             .header("content-type", "application/json")
             .body(body)
             .send()
             .await
             .unwrap();
-        assert_eq!(answer.status().as_u16(), status, "{body}");
-        assert_eq!(header(answer.headers(), "content-type"), "application/problem+json");
-        let problem: Value = answer.json().await.unwrap();
+        assert_eq!(response.status().as_u16(), status, "{body}");
+        assert_eq!(header(response.headers(), "content-type"), "application/problem+json");
+        let problem: Value = response.json().await.unwrap();
         assert_eq!(
             (&problem["code"], &problem["status"]),
             (&json!(code), &json!(status)),
@@ -155,9 +156,9 @@ async fn json_refusals_are_problems() {
 }
 
 #[tokio::test]
-async fn e21_empty_one_byte_the_most_and_one_more() {
+async fn e21_create_accepts_one_byte_up_to_the_limit() {
     let most = 100_000;
-    let site = Site::with(pastes::Settings { max_size: most, ..settings() }, patient()).await;
+    let site = Site::with(pastes::Settings { max_size: most, ..settings() }, long_limits()).await;
     for (size, status) in [(0, 400), (1, 201), (most, 201), (most + 1, 413), (100 * most, 413)] {
         let raw = site.post("/").body(vec![b'x'; size]).send().await.unwrap();
         assert_eq!(raw.status().as_u16(), status, "raw {size}");
@@ -178,12 +179,12 @@ async fn e21_empty_one_byte_the_most_and_one_more() {
             assert!(problem["detail"].as_str().unwrap().contains(&words), "{problem}");
         }
     }
-    assert_eq!(site.rig.count("select count(*) from pastes.pastes").await, 4);
+    assert_eq!(site.fixture.count("select count(*) from pastes.pastes").await, 4);
 }
 
 #[tokio::test]
-async fn a_body_without_a_length_is_counted_while_it_arrives() {
-    let site = Site::with(pastes::Settings { max_size: 1000, ..settings() }, patient()).await;
+async fn body_without_a_length_is_counted_while_it_arrives() {
+    let site = Site::with(pastes::Settings { max_size: 1000, ..settings() }, long_limits()).await;
     for (pieces, status) in [(10, "201"), (11, "413")] {
         let mut request =
             b"POST / HTTP/1.1\r\nHost: x\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -192,22 +193,22 @@ async fn a_body_without_a_length_is_counted_while_it_arrives() {
             request.extend_from_slice(format!("64\r\n{}\r\n", "x".repeat(100)).as_bytes());
         }
         request.extend_from_slice(b"0\r\n\r\n");
-        let answer = site.speak(&request).await;
-        assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{answer}");
+        let response = site.speak(&request).await;
+        assert!(response.starts_with(&format!("HTTP/1.1 {status} ")), "{response}");
     }
 }
 
 #[tokio::test]
-async fn an_owner_lists_and_deletes_what_was_made_with_the_token() {
+async fn owner_lists_and_deletes_pastes_of_the_token() {
     let site = Site::new().await;
     let owner: Value = site.post("/api/v1/owners").send().await.unwrap().json().await.unwrap();
     let token = owner["ownerToken"].as_str().unwrap();
     let mut codes = Vec::new();
     for text in ["one", "two", "three"] {
-        let answer = site.post("/").bearer_auth(token).body(text).send().await.unwrap();
-        codes.insert(0, site.code_of(&answer.text().await.unwrap()).to_string());
+        let response = site.post("/").bearer_auth(token).body(text).send().await.unwrap();
+        codes.insert(0, site.code_of(&response.text().await.unwrap()).to_string());
     }
-    site.make("", "somebody else's").await;
+    site.make("", "another user's").await;
     let list = async |query: &str| -> Value {
         let path = format!("/api/v1/pastes{query}");
         site.get(&path).bearer_auth(token).send().await.unwrap().json().await.unwrap()
@@ -235,10 +236,10 @@ async fn an_owner_lists_and_deletes_what_was_made_with_the_token() {
 }
 
 #[tokio::test]
-async fn private_service_takes_pastes_from_holders_of_its_token_only() {
+async fn private_service_accepts_pastes_only_with_its_token() {
     let token = "c4nary-create-token-0123456789";
     let create_token = pastes::Bearer::new(token);
-    let site = Site::with(pastes::Settings { create_token, ..settings() }, patient()).await;
+    let site = Site::with(pastes::Settings { create_token, ..settings() }, long_limits()).await;
     let form = "--b\r\nContent-Disposition: form-data; name=\"content\"\r\n\r\nx\r\n--b--\r\n";
     let kind = "multipart/form-data; boundary=b";
     let requests = || {
@@ -263,7 +264,7 @@ async fn private_service_takes_pastes_from_holders_of_its_token_only() {
             assert_eq!(request.send().await.unwrap().status(), status, "{shown:?}");
         }
     }
-    assert_eq!(site.rig.count("select count(*) from pastes.pastes").await, 4);
+    assert_eq!(site.fixture.count("select count(*) from pastes.pastes").await, 4);
     // The page asks for the token, and shows the form again if it is missing.
     let page = site.get("/").header("accept", BROWSER).send().await.unwrap().text().await.unwrap();
     assert!(page.contains("name=\"create_token\"") && page.contains("X-Create-Token"));
@@ -271,38 +272,38 @@ async fn private_service_takes_pastes_from_holders_of_its_token_only() {
         let body = format!("content=kept&page=1&create_token={field}");
         let request = site.post("/").header("accept", BROWSER).body(body);
         let kind = "application/x-www-form-urlencoded";
-        let answer = request.header("content-type", kind).send().await.unwrap();
-        assert_eq!(answer.status(), status);
-        let text = answer.text().await.unwrap();
+        let response = request.header("content-type", kind).send().await.unwrap();
+        assert_eq!(response.status(), status);
+        let text = response.text().await.unwrap();
         assert!(status != StatusCode::UNAUTHORIZED || text.contains("kept"), "{text}");
         assert!(!text.contains(token));
     }
     // Reading needs no token.
     let code = "select short_code::text from pastes.pastes limit 1";
-    let code: String = site.rig.client.query_one(code, &[]).await.unwrap().get(0);
-    site.rig.work().await;
+    let code: String = site.fixture.client.query_one(code, &[]).await.unwrap().get(0);
+    site.fixture.work().await;
     assert_eq!(site.get(&format!("/raw/{code}")).send().await.unwrap().status(), StatusCode::OK);
 }
 
 #[tokio::test]
 async fn service_whose_quota_is_used_up_stores_nothing_more() {
-    let site = Site::with(pastes::Settings { quota: Some(100), ..settings() }, patient()).await;
+    let site = Site::with(pastes::Settings { quota: Some(100), ..settings() }, long_limits()).await;
     site.make("", "x".repeat(60)).await;
     let full = site.post("/").body("y".repeat(60)).send().await.unwrap();
     assert_eq!(full.status(), StatusCode::INSUFFICIENT_STORAGE);
-    assert!(full.text().await.unwrap().contains("100 bytes at most"));
+    assert!(full.text().await.unwrap().contains("at most 100 bytes"));
     let json = json!({ "content": "y".repeat(60) });
     let full = site.post("/api/v1/pastes").json(&json).send().await.unwrap();
     assert_eq!(full.json::<Value>().await.unwrap()["code"], "quota_full");
     site.make("", "z".repeat(40)).await;
-    assert_eq!(site.rig.count("select count(*) from pastes.pastes").await, 2);
+    assert_eq!(site.fixture.count("select count(*) from pastes.pastes").await, 2);
     // Existing content counts from the start.
-    let store = site.rig.pastes.store().clone();
+    let store = site.fixture.pastes.store().clone();
     let settings = pastes::Settings { quota: Some(120), ..settings() };
-    let again = pastes::Pastes::start(site.rig.engine.clone(), store, settings).await.unwrap();
-    let refused = again.create(crate::rig::new(&"w".repeat(30))).await;
+    let again = pastes::Pastes::start(site.fixture.engine.clone(), store, settings).await.unwrap();
+    let refused = again.create(crate::fixture::new(&"w".repeat(30))).await;
     assert!(matches!(refused, Err(pastes::CreateError::QuotaFull { quota: 120 })), "{refused:?}");
-    assert!(again.create(crate::rig::new(&"w".repeat(20))).await.is_ok());
+    assert!(again.create(crate::fixture::new(&"w".repeat(20))).await.is_ok());
 }
 
 /// Every route of the service, as in the router.
@@ -338,7 +339,7 @@ const ROUTES: &[&str] = &[
 ];
 
 #[tokio::test]
-async fn description_has_every_operation_and_none_that_is_not_there() {
+async fn openapi_document_lists_exactly_the_routes() {
     let site = Site::new().await;
     let document: Value = site.get("/openapi.json").send().await.unwrap().json().await.unwrap();
     let mut described: Vec<String> = Vec::new();
@@ -354,7 +355,7 @@ async fn description_has_every_operation_and_none_that_is_not_there() {
         let (method, path) = route.split_once(' ').unwrap();
         let path = path.replace("{code}", "abc").replace("{hash}", "abc");
         let method: Method = method.to_uppercase().parse().unwrap();
-        let answer = site.request(method, &path).send().await.unwrap();
-        assert_ne!(answer.status(), StatusCode::METHOD_NOT_ALLOWED, "{route}");
+        let response = site.request(method, &path).send().await.unwrap();
+        assert_ne!(response.status(), StatusCode::METHOD_NOT_ALLOWED, "{route}");
     }
 }

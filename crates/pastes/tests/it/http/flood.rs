@@ -6,7 +6,7 @@ use pastes::http::ServerLimits;
 use reqwest::StatusCode;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use super::{Site, listen, patient, settings};
+use super::{Site, listen, long_limits, settings};
 
 /// Limits short enough for a test to wait for.
 fn short() -> ServerLimits {
@@ -14,24 +14,24 @@ fn short() -> ServerLimits {
         head: Duration::from_millis(300),
         body: Duration::from_millis(500),
         stall: Duration::from_millis(500),
-        ..patient()
+        ..long_limits()
     }
 }
 
 /// The same limits, except that the head of a request may take long.
 fn short_after_the_head() -> ServerLimits {
-    ServerLimits { head: patient().head, ..short() }
+    ServerLimits { head: long_limits().head, ..short() }
 }
 
 /// Fails the test if `work` takes longer than two minutes.
 async fn ends<T>(what: &str, work: impl Future<Output = T>) -> T {
     tokio::time::timeout(Duration::from_secs(120), work)
         .await
-        .unwrap_or_else(|_| panic!("{what} goes on for ever"))
+        .unwrap_or_else(|_| panic!("{what} does not end"))
 }
 
 #[tokio::test]
-async fn h11_a_head_that_comes_byte_by_byte_is_cut_off() {
+async fn h11_slow_head_is_cut_off() {
     let site = Site::with(settings(), short()).await;
     let mut stream = site.connect().await;
     stream.write_all(b"GET / HTTP/1.1\r\nHost: x\r\n").await.unwrap();
@@ -45,8 +45,8 @@ async fn h11_a_head_that_comes_byte_by_byte_is_cut_off() {
         }
     };
     let closed = async {
-        let mut heard = Vec::new();
-        let _ = reading.read_to_end(&mut heard).await;
+        let mut received = Vec::new();
+        let _ = reading.read_to_end(&mut received).await;
     };
     ends("a dripping head", async {
         tokio::select! { () = dripping => {}, () = closed => {} }
@@ -55,16 +55,16 @@ async fn h11_a_head_that_comes_byte_by_byte_is_cut_off() {
 }
 
 #[tokio::test]
-async fn h11_idle_connections_are_closed_and_do_not_keep_others_out() {
+async fn h11_idle_connections_are_closed_and_free_their_slots() {
     let site = Site::with(settings(), ServerLimits { connections: 4, ..short() }).await;
     let mut idle = Vec::new();
     for _ in 0..12 {
         idle.push(site.connect().await);
     }
     // Queued behind all of them: served as soon as they are closed, unless it is slow itself.
-    crate::rig::until(async || {
-        let answer = ends("waiting", site.get("/healthz").send()).await;
-        answer.is_ok_and(|answer| answer.status() == StatusCode::OK)
+    crate::fixture::until(async || {
+        let response = ends("waiting", site.get("/healthz").send()).await;
+        response.is_ok_and(|response| response.status() == StatusCode::OK)
     })
     .await;
     for mut stream in idle {
@@ -85,31 +85,31 @@ fn in_the_queue(address: std::net::SocketAddr) -> Option<u64> {
 
 #[cfg(target_os = "linux")]
 #[tokio::test]
-async fn h11_beyond_the_most_connections_clients_wait_their_turn() {
-    let limits = ServerLimits { connections: 2, ..patient() };
+async fn h11_clients_beyond_the_limit_wait_for_a_connection() {
+    let limits = ServerLimits { connections: 2, ..long_limits() };
     let site = Site::with(settings(), limits).await;
     let first = site.connect().await;
     let _second = site.connect().await;
-    crate::rig::until(async || in_the_queue(site.address) == Some(0)).await;
+    crate::fixture::until(async || in_the_queue(site.address) == Some(0)).await;
     let third = tokio::spawn(site.get("/healthz").send());
-    crate::rig::until(async || in_the_queue(site.address) == Some(1)).await;
+    crate::fixture::until(async || in_the_queue(site.address) == Some(1)).await;
     drop(first);
-    let answer = ends("waiting for a place", third).await.unwrap().unwrap();
-    assert_eq!(answer.status(), StatusCode::OK);
+    let response = ends("waiting for a place", third).await.unwrap().unwrap();
+    assert_eq!(response.status(), StatusCode::OK);
 }
 
 #[tokio::test]
-async fn h11_a_body_that_does_not_arrive_is_given_up() {
+async fn h11_missing_body_is_refused_after_its_time_limit() {
     let site = Site::with(settings(), short_after_the_head()).await;
     let head = "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\nsome";
-    let answer = ends("a missing body", site.speak(head.as_bytes())).await;
-    assert!(answer.starts_with("HTTP/1.1 408 "), "{answer}");
-    assert!(answer.contains("connection: close"), "{answer}");
-    assert_eq!(site.rig.count("select count(*) from pastes.pastes").await, 0);
+    let response = ends("a missing body", site.speak(head.as_bytes())).await;
+    assert!(response.starts_with("HTTP/1.1 408 "), "{response}");
+    assert!(response.contains("connection: close"), "{response}");
+    assert_eq!(site.fixture.count("select count(*) from pastes.pastes").await, 0);
 }
 
 #[tokio::test]
-async fn h11_a_body_that_drips_is_given_up() {
+async fn h11_slow_body_is_refused_after_its_time_limit() {
     let site = Site::with(settings(), short_after_the_head()).await;
     let mut stream = site.connect().await;
     let head = b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n";
@@ -121,21 +121,22 @@ async fn h11_a_body_that_drips_is_given_up() {
         }
         std::future::pending::<String>().await
     };
-    let answered = async {
-        let mut heard = vec![0; 4096];
-        let length = reading.read(&mut heard).await.unwrap_or(0);
-        String::from_utf8_lossy(&heard[..length]).into_owned()
+    let responded = async {
+        let mut received = vec![0; 4096];
+        let length = reading.read(&mut received).await.unwrap_or(0);
+        String::from_utf8_lossy(&received[..length]).into_owned()
     };
-    let answer = ends("a dripping body", async {
-        tokio::select! { answer = answered => answer, never = dripping => never }
+    let response = ends("a dripping body", async {
+        tokio::select! { response = responded => response, never = dripping => never }
     })
     .await;
-    assert!(answer.starts_with("HTTP/1.1 408 "), "{answer}");
+    assert!(response.starts_with("HTTP/1.1 408 "), "{response}");
 }
 
 #[tokio::test]
-async fn h11_chunks_without_end_are_cut_off() {
-    let site = Site::with(pastes::Settings { max_size: 100_000, ..settings() }, patient()).await;
+async fn h11_endless_chunks_are_cut_off() {
+    let site =
+        Site::with(pastes::Settings { max_size: 100_000, ..settings() }, long_limits()).await;
     let mut stream = site.connect().await;
     let head = b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n";
     stream.write_all(head).await.unwrap();
@@ -145,34 +146,34 @@ async fn h11_chunks_without_end_are_cut_off() {
         let mut sent = 0_u64;
         while writing.write_all(chunk.as_bytes()).await.is_ok() {
             sent += 0x2000;
-            assert!(sent < 1 << 30, "a gigabyte was taken");
+            assert!(sent < 1 << 30, "a gigabyte was accepted");
         }
         std::future::pending::<String>().await
     };
-    let answered = async {
-        let mut heard = vec![0; 4096];
-        let length = reading.read(&mut heard).await.unwrap_or(0);
-        String::from_utf8_lossy(&heard[..length]).into_owned()
+    let responded = async {
+        let mut received = vec![0; 4096];
+        let length = reading.read(&mut received).await.unwrap_or(0);
+        String::from_utf8_lossy(&received[..length]).into_owned()
     };
-    let answer = ends("an endless body", async {
-        tokio::select! { answer = answered => answer, never = flooding => never }
+    let response = ends("an endless body", async {
+        tokio::select! { response = responded => response, never = flooding => never }
     })
     .await;
-    assert!(answer.starts_with("HTTP/1.1 413 "), "{answer}");
-    assert_eq!(site.rig.count("select count(*) from pastes.pastes").await, 0);
+    assert!(response.starts_with("HTTP/1.1 413 "), "{response}");
+    assert_eq!(site.fixture.count("select count(*) from pastes.pastes").await, 0);
 }
 
 #[tokio::test]
-async fn h11_a_flood_of_headers_is_refused() {
+async fn h11_too_many_headers_are_refused() {
     let site = Site::new().await;
     let long = format!("GET / HTTP/1.1\r\nHost: x\r\nX-Long: {}\r\n\r\n", "x".repeat(20_000));
     let many: String = (0..200).map(|number| format!("X-{number}: 1\r\n")).collect();
     let many = format!("GET / HTTP/1.1\r\nHost: x\r\n{many}\r\n");
     let path = format!("GET /{} HTTP/1.1\r\nHost: x\r\n\r\n", "x".repeat(20_000));
     for request in [long, many, path] {
-        let answer = ends("a flood of headers", site.speak(request.as_bytes())).await;
-        let status = answer.split(' ').nth(1).unwrap_or("closed");
-        assert!(matches!(status, "431" | "414" | "closed"), "{answer}");
+        let response = ends("a flood of headers", site.speak(request.as_bytes())).await;
+        let status = response.split(' ').nth(1).unwrap_or("closed");
+        assert!(matches!(status, "431" | "414" | "closed"), "{response}");
     }
     let fits = format!(
         "GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\nX-Long: {}\r\n\r\n",
@@ -182,7 +183,7 @@ async fn h11_a_flood_of_headers_is_refused() {
 }
 
 #[tokio::test]
-async fn h11_a_client_that_does_not_take_its_answer_is_cut_off() {
+async fn h11_client_that_does_not_read_its_response_is_cut_off() {
     let most = 32 * 1024 * 1024;
     let site = Site::with(
         pastes::Settings { max_size: most, ..settings() },
@@ -190,34 +191,35 @@ async fn h11_a_client_that_does_not_take_its_answer_is_cut_off() {
     )
     .await;
     let code = site
-        .rig
+        .fixture
         .pastes
         .create(pastes::NewPaste { content: vec![b'x'; most].into(), ..Default::default() })
         .await
         .unwrap()
         .code;
-    site.rig.work().await;
+    site.fixture.work().await;
     let mut stream = site.connect().await;
     let request = format!("GET /raw/{code} HTTP/1.1\r\nHost: x\r\n\r\n");
     stream.write_all(request.as_bytes()).await.unwrap();
     // It reads nothing, and holds the only slot. Another client is served all the same.
-    let answer = ends("a stalled answer", site.get("/healthz").send()).await.unwrap();
-    assert_eq!(answer.status(), StatusCode::OK);
+    let response = ends("a stalled response", site.get("/healthz").send()).await.unwrap();
+    assert_eq!(response.status(), StatusCode::OK);
     drop(stream);
 }
 
 #[tokio::test]
-async fn a_stop_lets_running_requests_end_and_takes_no_new_ones() {
-    let mut site = Site::with(settings(), patient()).await;
+async fn stop_lets_running_requests_end_and_accepts_no_new_ones() {
+    let mut site = Site::with(settings(), long_limits()).await;
     let mut running = site.connect().await;
     let head = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nhel";
     running.write_all(head).await.unwrap();
     // The request has begun once a later connection got its response.
     assert_eq!(site.get("/healthz").send().await.unwrap().status(), StatusCode::OK);
     site.stop();
-    crate::rig::until(async || tokio::net::TcpStream::connect(site.address).await.is_err()).await;
+    crate::fixture::until(async || tokio::net::TcpStream::connect(site.address).await.is_err())
+        .await;
     running.write_all(b"lo").await.unwrap();
-    let answer = ends("the last request", listen(&mut running)).await;
-    assert!(answer.starts_with("HTTP/1.1 201 "), "{answer}");
+    let response = ends("the last request", listen(&mut running)).await;
+    assert!(response.starts_with("HTTP/1.1 201 "), "{response}");
     ends("the server", site.serving.take().unwrap()).await.unwrap();
 }

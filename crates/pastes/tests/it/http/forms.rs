@@ -36,17 +36,18 @@ async fn look(site: &Site, path: &str, cookie: &str) -> reqwest::Response {
 }
 
 #[tokio::test]
-async fn a_person_is_sent_to_the_paste_and_sees_its_delete_token_once() {
+async fn browser_is_redirected_and_shows_the_delete_token_once() {
     let site = Site::new().await;
-    let answer = submit(&site, &[("page", "1"), ("content", "a\r\nb\r\n"), ("lang", "")], "").await;
-    assert_eq!(answer.status(), StatusCode::SEE_OTHER);
-    let path = header(answer.headers(), "location").to_owned();
+    let response =
+        submit(&site, &[("page", "1"), ("content", "a\r\nb\r\n"), ("lang", "")], "").await;
+    assert_eq!(response.status(), StatusCode::SEE_OTHER);
+    let path = header(response.headers(), "location").to_owned();
     let code = path.strip_prefix('/').unwrap();
-    let set = header(answer.headers(), "set-cookie");
+    let set = header(response.headers(), "set-cookie");
     for part in ["; HttpOnly", "; SameSite=Strict", &format!("; Path=/{code};")] {
         assert!(set.contains(part), "{part} in {set}");
     }
-    let made = cookie(&answer, "made").unwrap();
+    let made = cookie(&response, "made").unwrap();
     let token = made.rsplit('.').next().unwrap().to_owned();
 
     // While the upload is in progress the token is shown and its cookie kept: the page reloads by
@@ -55,33 +56,33 @@ async fn a_person_is_sent_to_the_paste_and_sees_its_delete_token_once() {
     assert_eq!(waiting.status(), StatusCode::SERVICE_UNAVAILABLE);
     assert!(cookie(&waiting, "made").is_none());
     assert!(waiting.text().await.unwrap().contains(&token));
-    site.rig.work().await;
-    assert_eq!(site.rig.bytes(&code.parse().unwrap()).await, b"a\nb\n", "as it was typed");
+    site.fixture.work().await;
+    assert_eq!(site.fixture.bytes(&code.parse().unwrap()).await, b"a\nb\n", "as it was typed");
 
     let shown = look(&site, &path, &made).await;
-    assert_eq!(cookie(&shown, "made").as_deref(), Some("made="), "forgotten");
+    assert_eq!(cookie(&shown, "made").as_deref(), Some("made="), "the cookie is removed");
     assert_eq!(header(shown.headers(), "cache-control"), "no-store");
     assert!(shown.text().await.unwrap().contains(&token));
     for _ in 0..2 {
         let others = look(&site, &path, "").await;
-        assert!(!others.text().await.unwrap().contains(&token), "nobody else sees it");
+        assert!(!others.text().await.unwrap().contains(&token), "other readers do not see it");
     }
 }
 
 #[tokio::test]
-async fn pastes_that_a_browser_remembers_are_listed_and_deleted_there() {
+async fn my_pastes_lists_and_deletes_by_cookie() {
     let site = Site::new().await;
     let empty = look(&site, "/mine", "").await;
     assert_eq!(header(empty.headers(), "cache-control"), "no-store");
-    assert!(empty.text().await.unwrap().contains("Nothing here yet"));
+    assert!(empty.text().await.unwrap().contains("No pastes yet"));
     let fields = [("page", "1"), ("content", "mine"), ("remember", "1")];
-    let answer = submit(&site, &fields, "").await;
-    let owner = cookie(&answer, "owner").unwrap();
-    let first = header(answer.headers(), "location").to_owned();
+    let response = submit(&site, &fields, "").await;
+    let owner = cookie(&response, "owner").unwrap();
+    let first = header(response.headers(), "location").to_owned();
     let fields = [("page", "1"), ("content", "mine, too"), ("remember", "1")];
     let second = submit(&site, &fields, &owner).await;
     let second = header(second.headers(), "location").to_owned();
-    let forgotten = submit(&site, &[("page", "1"), ("content", "nobody's")], "").await;
+    let forgotten = submit(&site, &[("page", "1"), ("content", "not listed")], "").await;
     assert!(cookie(&forgotten, "owner").is_none());
     let mine = look(&site, "/mine", &owner).await.text().await.unwrap();
     for path in [&first, &second] {
@@ -98,34 +99,34 @@ async fn pastes_that_a_browser_remembers_are_listed_and_deleted_there() {
             .status()
     };
     assert_eq!(delete(&first, "").await, StatusCode::FORBIDDEN);
-    let stranger = "owner=0123456789abcdef0123456789abcdef0123456789a";
-    assert_eq!(delete(&first, stranger).await, StatusCode::FORBIDDEN);
+    let unknown = "owner=0123456789abcdef0123456789abcdef0123456789a";
+    assert_eq!(delete(&first, unknown).await, StatusCode::FORBIDDEN);
     assert_eq!(delete(&first, &owner).await, StatusCode::OK);
     let mine = look(&site, "/mine", &owner).await.text().await.unwrap();
     assert!(!mine.contains(&site.url(&first)) && mine.contains(&site.url(&second)));
 }
 
 #[tokio::test]
-async fn e33_cookie_of_an_unknown_owner_is_no_owner() {
+async fn e33_cookie_of_an_unknown_owner_is_ignored() {
     let site = Site::new().await;
-    let stranger = "owner=aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa";
-    let saved = submit(&site, &[("page", "1"), ("content", "a")], stranger).await;
+    let unknown = "owner=aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa";
+    let saved = submit(&site, &[("page", "1"), ("content", "a")], unknown).await;
     assert_eq!(saved.status(), StatusCode::SEE_OTHER);
     let listed =
-        submit(&site, &[("page", "1"), ("content", "b"), ("remember", "1")], stranger).await;
+        submit(&site, &[("page", "1"), ("content", "b"), ("remember", "1")], unknown).await;
     assert_eq!(listed.status(), StatusCode::SEE_OTHER);
     let owner = cookie(&listed, "owner").unwrap();
-    assert_ne!(owner, stranger, "a new owner takes its place");
+    assert_ne!(owner, unknown, "the browser gets a new owner");
     let mine = look(&site, "/mine", &owner).await;
     assert!(cookie(&mine, "owner").is_none());
     assert!(mine.text().await.unwrap().contains(header(listed.headers(), "location")));
-    let mine = look(&site, "/mine", stranger).await;
+    let mine = look(&site, "/mine", unknown).await;
     assert_eq!(cookie(&mine, "owner").as_deref(), Some("owner="), "the browser forgets it");
-    assert!(mine.text().await.unwrap().contains("Nothing here yet"));
+    assert!(mine.text().await.unwrap().contains("No pastes yet"));
 }
 
 #[tokio::test]
-async fn e34_paste_is_listed_only_when_that_is_ticked() {
+async fn e34_paste_is_listed_only_if_the_box_is_ticked() {
     let site = Site::new().await;
     let ticked = submit(&site, &[("page", "1"), ("content", "a"), ("remember", "1")], "").await;
     let owner = cookie(&ticked, "owner").unwrap();
@@ -134,17 +135,17 @@ async fn e34_paste_is_listed_only_when_that_is_ticked() {
     assert!(mine.contains(&site.url(header(ticked.headers(), "location"))));
     assert!(!mine.contains(&site.url(header(plain.headers(), "location"))));
     let owned = "select count(*) from pastes.pastes where user_id is not null";
-    assert_eq!(site.rig.count(owned).await, 1);
+    assert_eq!(site.fixture.count(owned).await, 1);
 }
 
 #[tokio::test]
-async fn a_form_with_a_mistake_comes_back_as_it_was_typed() {
+async fn form_with_an_error_keeps_what_was_typed() {
     let site = Site::new().await;
     let fields = [("page", "1"), ("content", "long text"), ("alias", "api"), ("expires", "1d")];
-    let answer = submit(&site, &fields, "").await;
-    assert_eq!(answer.status(), StatusCode::UNPROCESSABLE_ENTITY);
-    assert_eq!(header(answer.headers(), "cache-control"), "no-store");
-    let page = answer.text().await.unwrap();
+    let response = submit(&site, &fields, "").await;
+    assert_eq!(response.status(), StatusCode::UNPROCESSABLE_ENTITY);
+    assert_eq!(header(response.headers(), "cache-control"), "no-store");
+    let page = response.text().await.unwrap();
     for part in ["long text", "value=\"api\"", "our own paths", "value=\"1d\" selected"] {
         assert!(page.contains(part), "{part}");
     }
@@ -154,7 +155,7 @@ async fn a_form_with_a_mistake_comes_back_as_it_was_typed() {
 }
 
 #[tokio::test]
-async fn the_token_deletes_by_form() {
+async fn delete_form_accepts_the_token() {
     let site = Site::new().await;
     let made = site.post("/").body("x").send().await.unwrap();
     let token = header(made.headers(), "x-delete-token").to_owned();
@@ -176,7 +177,7 @@ async fn the_token_deletes_by_form() {
 }
 
 #[tokio::test]
-async fn h10_forms_that_another_site_sends_do_nothing() {
+async fn h10_form_of_another_site_changes_nothing() {
     let site = Site::new().await;
     let burns = site.ready("?burn=1", "secret").await;
     let made = site.post("/").body("x").send().await.unwrap();
@@ -189,7 +190,7 @@ async fn h10_forms_that_another_site_sends_do_nothing() {
             (format!("/{code}/delete"), format!("token={token}")),
             (format!("/{code}/report"), "reason=spam".to_owned()),
         ] {
-            let answer = site
+            let response = site
                 .post(&path)
                 .header("accept", BROWSER)
                 .header("content-type", "application/x-www-form-urlencoded")
@@ -198,33 +199,33 @@ async fn h10_forms_that_another_site_sends_do_nothing() {
                 .send()
                 .await
                 .unwrap();
-            assert_eq!(answer.status(), StatusCode::FORBIDDEN, "{path} {name}");
+            assert_eq!(response.status(), StatusCode::FORBIDDEN, "{path} {name}");
         }
     }
     assert_eq!(
-        site.rig.count("select count(*) from pastes.pastes where expires_at > now()").await,
+        site.fixture.count("select count(*) from pastes.pastes where expires_at > now()").await,
         2
     );
-    assert_eq!(site.rig.count("select count(*) from pastes.reports").await, 0);
+    assert_eq!(site.fixture.count("select count(*) from pastes.reports").await, 0);
 }
 
 #[tokio::test]
-async fn nothing_changes_by_looking() {
+async fn get_and_head_change_nothing() {
     let site = Site::new().await;
     let code = site.ready("", "x").await;
     for path in ["burn", "delete", "report"] {
         for method in [Method::GET, Method::HEAD] {
-            let answer = site.request(method, &format!("/{code}/{path}")).send().await.unwrap();
-            assert_eq!(answer.status(), StatusCode::METHOD_NOT_ALLOWED, "{path}");
+            let response = site.request(method, &format!("/{code}/{path}")).send().await.unwrap();
+            assert_eq!(response.status(), StatusCode::METHOD_NOT_ALLOWED, "{path}");
         }
     }
 }
 
 #[tokio::test]
-async fn a_report_reaches_the_operator() {
+async fn report_form_stores_a_report() {
     let site = Site::new().await;
     let code = site.ready("", "bad things").await;
-    let answer = site
+    let response = site
         .post(&format!("/{code}/report"))
         .header("accept", BROWSER)
         .header("content-type", "application/x-www-form-urlencoded")
@@ -232,9 +233,9 @@ async fn a_report_reaches_the_operator() {
         .send()
         .await
         .unwrap();
-    assert_eq!(answer.status(), StatusCode::OK);
-    assert!(answer.text().await.unwrap().contains("Thank you"));
-    let reports = site.rig.pastes.reports(None, 10).await.unwrap();
+    assert_eq!(response.status(), StatusCode::OK);
+    assert!(response.text().await.unwrap().contains("Report sent"));
+    let reports = site.fixture.pastes.reports(None, 10).await.unwrap();
     assert_eq!(reports[0].reason, "spam: it sells things");
     let nothing = site
         .post("/0123456789012345678901/report")

@@ -3,17 +3,17 @@
 use reqwest::{Method, StatusCode};
 use serde_json::Value;
 
-use super::{BROWSER, Site, header, patient, settings};
+use super::{BROWSER, Site, header, long_limits, settings};
 
 #[tokio::test]
-async fn h1_bytes_of_every_kind_survive() {
+async fn h1_all_bytes_are_stored_unchanged() {
     let site = Site::new().await;
     let all: Vec<u8> = (0..=255).collect();
     for content in [all.clone(), b"\0".to_vec(), b"\xff\xfe\0a".to_vec(), b"a\r\nb\rc\n".to_vec()] {
         let code = site.ready("", content.clone()).await;
         for path in [format!("/raw/{code}"), format!("/download/{code}")] {
-            let answer = site.get(&path).send().await.unwrap();
-            assert_eq!(answer.bytes().await.unwrap(), content, "{path}");
+            let response = site.get(&path).send().await.unwrap();
+            assert_eq!(response.bytes().await.unwrap(), content, "{path}");
         }
         let page = site.get(&format!("/{code}")).header("accept", BROWSER).send().await.unwrap();
         assert_eq!(page.status(), StatusCode::OK);
@@ -26,7 +26,7 @@ async fn h1_bytes_of_every_kind_survive() {
 }
 
 #[tokio::test]
-async fn h1_h2_odd_json_is_a_400_and_never_a_500() {
+async fn h1_h2_invalid_json_is_a_400() {
     let site = Site::new().await;
     let deep = format!(r#"{{"content":{}"#, "[".repeat(100_000));
     let wide: String = (0..100_000).map(|number| format!(r#""k{number}":0,"#)).collect();
@@ -48,17 +48,17 @@ async fn h1_h2_odd_json_is_a_400_and_never_a_500() {
     for body in cases {
         let shown = String::from_utf8_lossy(&body[..body.len().min(60)]).into_owned();
         let request = site.post("/api/v1/pastes").header("content-type", "application/json");
-        let answer = request.body(body).send().await.unwrap();
-        assert_eq!(answer.status(), StatusCode::BAD_REQUEST, "{shown}");
-        let text = answer.text().await.unwrap();
-        assert!(text.len() < 1000, "an answer repeats little: {shown}");
+        let response = request.body(body).send().await.unwrap();
+        assert_eq!(response.status(), StatusCode::BAD_REQUEST, "{shown}");
+        let text = response.text().await.unwrap();
+        assert!(text.len() < 1000, "an response repeats little: {shown}");
     }
     // A NUL that JSON escapes is a byte like any other.
     let request = site.post("/api/v1/pastes").header("content-type", "application/json");
-    let answer = request.body(r#"{"content":"a\u0000b"}"#).send().await.unwrap();
-    assert_eq!(answer.status(), StatusCode::CREATED);
-    let made: Value = answer.json().await.unwrap();
-    site.rig.work().await;
+    let response = request.body(r#"{"content":"a\u0000b"}"#).send().await.unwrap();
+    assert_eq!(response.status(), StatusCode::CREATED);
+    let made: Value = response.json().await.unwrap();
+    site.fixture.work().await;
     let raw = site.get(&format!("/raw/{}", made["code"].as_str().unwrap())).send().await.unwrap();
     assert_eq!(raw.bytes().await.unwrap(), "a\0b");
 }
@@ -73,7 +73,7 @@ const ACTIVE: [&str; 6] = [
 ];
 
 #[tokio::test]
-async fn h3_nothing_that_was_pasted_runs_on_a_page() {
+async fn h3_pasted_scripts_do_not_run_on_a_page() {
     let site = Site::new().await;
     for content in ACTIVE {
         for language in ["", "html", "javascript", "markdown"] {
@@ -92,7 +92,7 @@ async fn h3_nothing_that_was_pasted_runs_on_a_page() {
 }
 
 #[tokio::test]
-async fn h3_what_is_repeated_in_an_answer_is_escaped_or_plain() {
+async fn h3_input_in_a_response_is_escaped_or_plain_text() {
     let site = Site::new().await;
     let script = "%3Cscript%3Ealert(1)%3C/script%3E";
     for path in [
@@ -101,11 +101,11 @@ async fn h3_what_is_repeated_in_an_answer_is_escaped_or_plain() {
         format!("/?alias={script}"),
         format!("/?expires={script}"),
     ] {
-        let answer = site.post(&path).header("accept", BROWSER).body("x").send().await.unwrap();
-        assert!(answer.status().is_client_error(), "{path}");
-        let kind = header(answer.headers(), "content-type").to_owned();
-        assert_eq!(header(answer.headers(), "x-content-type-options"), "nosniff");
-        let text = answer.text().await.unwrap();
+        let response = site.post(&path).header("accept", BROWSER).body("x").send().await.unwrap();
+        assert!(response.status().is_client_error(), "{path}");
+        let kind = header(response.headers(), "content-type").to_owned();
+        assert_eq!(header(response.headers(), "x-content-type-options"), "nosniff");
+        let text = response.text().await.unwrap();
         assert!(
             kind.starts_with("text/plain") || !text.contains("<script>alert"),
             "{path}: {text}"
@@ -114,7 +114,7 @@ async fn h3_what_is_repeated_in_an_answer_is_escaped_or_plain() {
 }
 
 #[tokio::test]
-async fn h18_active_content_is_never_active() {
+async fn h18_raw_and_downloaded_content_is_inactive() {
     let site = Site::new().await;
     for content in ACTIVE {
         let code = site.ready("", content).await;
@@ -132,7 +132,7 @@ async fn h18_active_content_is_never_active() {
 }
 
 #[tokio::test]
-async fn every_answer_carries_the_guarding_headers() {
+async fn every_response_has_the_security_headers() {
     let site = Site::new().await;
     let code = site.ready("", "x").await;
     let paths = [
@@ -153,9 +153,9 @@ async fn every_answer_carries_the_guarding_headers() {
     ];
     for path in paths {
         for method in [Method::GET, Method::POST, Method::DELETE, Method::OPTIONS, Method::TRACE] {
-            let answer = site.request(method.clone(), path).send().await.unwrap();
-            let headers = answer.headers();
-            assert!(answer.status().as_u16() < 500, "{method} {path}");
+            let response = site.request(method.clone(), path).send().await.unwrap();
+            let headers = response.headers();
+            assert!(response.status().as_u16() < 500, "{method} {path}");
             assert_eq!(header(headers, "x-content-type-options"), "nosniff", "{method} {path}");
             assert_eq!(header(headers, "referrer-policy"), "no-referrer");
             assert_eq!(header(headers, "cross-origin-opener-policy"), "same-origin");
@@ -166,7 +166,7 @@ async fn every_answer_carries_the_guarding_headers() {
 }
 
 #[tokio::test]
-async fn h4_h5_odd_paths_find_nothing_and_break_nothing() {
+async fn h4_h5_malformed_paths_are_not_found() {
     let site = Site::new().await;
     let code = site.ready("", "x").await;
     let odd = [
@@ -194,59 +194,62 @@ async fn h4_h5_odd_paths_find_nothing_and_break_nothing() {
             // Written by hand: HTTP clients normalize such paths.
             let request =
                 format!("GET {prefix}{path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
-            let answer = site.speak(request.as_bytes()).await;
-            let status: u16 = answer.split(' ').nth(1).unwrap_or("0").parse().unwrap();
-            assert!(matches!(status, 400 | 404 | 405), "{prefix}{path}: {answer}");
+            let response = site.speak(request.as_bytes()).await;
+            let status: u16 = response.split(' ').nth(1).unwrap_or("0").parse().unwrap();
+            assert!(matches!(status, 400 | 404 | 405), "{prefix}{path}: {response}");
         }
     }
     for path in ["/../../etc/passwd", "/assets/../Cargo.toml", "//", "/raw//", "/raw/../raw/x"] {
         let request = format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
-        let answer = site.speak(request.as_bytes()).await;
-        assert!(answer.starts_with("HTTP/1.1 404"), "{path}: {answer}");
+        let response = site.speak(request.as_bytes()).await;
+        assert!(response.starts_with("HTTP/1.1 404"), "{path}: {response}");
     }
     assert_eq!(site.get(&format!("/raw/{code}")).send().await.unwrap().status(), 200);
 }
 
 #[tokio::test]
-async fn h5_sql_in_every_field_is_text() {
+async fn h5_sql_in_a_field_is_text() {
     let site = Site::new().await;
     let sql = "'; drop table pastes.pastes; --";
     let code = site.ready("", sql).await;
     let report = serde_json::json!({ "reason": sql, "contact": sql });
     let path = format!("/api/v1/pastes/{code}/reports");
-    let answer = site.post(&path).json(&report).send().await.unwrap();
-    assert_eq!(answer.status(), StatusCode::ACCEPTED);
+    let response = site.post(&path).json(&report).send().await.unwrap();
+    assert_eq!(response.status(), StatusCode::ACCEPTED);
     let key = site.post("/").header("idempotency-key", sql).body("x").send().await.unwrap();
     assert_eq!(key.status(), StatusCode::CREATED);
     let owner =
         site.post("/").bearer_auth("';drop-table-pastes;--").body("x").send().await.unwrap();
     assert_eq!(owner.status(), StatusCode::UNAUTHORIZED);
-    assert_eq!(site.rig.pastes.reports(None, 1).await.unwrap()[0].contact.as_deref(), Some(sql));
-    assert_eq!(site.rig.count("select count(*) from pastes.pastes").await, 2);
+    assert_eq!(
+        site.fixture.pastes.reports(None, 1).await.unwrap()[0].contact.as_deref(),
+        Some(sql)
+    );
+    assert_eq!(site.fixture.count("select count(*) from pastes.pastes").await, 2);
 }
 
 #[tokio::test]
-async fn h11_packed_bodies_are_refused() {
+async fn h11_compressed_body_is_a_415() {
     let site = Site::new().await;
     for packing in ["gzip", "br", "deflate, gzip"] {
-        let answer =
+        let response =
             site.post("/").header("content-encoding", packing).body("x").send().await.unwrap();
-        assert_eq!(answer.status(), StatusCode::UNSUPPORTED_MEDIA_TYPE);
+        assert_eq!(response.status(), StatusCode::UNSUPPORTED_MEDIA_TYPE);
     }
-    assert_eq!(site.rig.count("select count(*) from pastes.pastes").await, 0);
+    assert_eq!(site.fixture.count("select count(*) from pastes.pastes").await, 0);
 }
 
 #[tokio::test]
-async fn a_database_that_is_away_is_a_503_without_its_words() {
-    let site = Site::with(settings(), patient()).await;
-    site.rig.client.batch_execute("alter schema pastes rename to elsewhere").await.unwrap();
+async fn unavailable_database_is_a_503_without_its_message() {
+    let site = Site::with(settings(), long_limits()).await;
+    site.fixture.client.batch_execute("alter schema pastes rename to elsewhere").await.unwrap();
     for (method, path) in
         [(Method::GET, "/raw/abc"), (Method::POST, "/"), (Method::GET, "/api/v1/pastes/abc")]
     {
-        let answer = site.request(method, path).body("x").send().await.unwrap();
-        assert_eq!(answer.status(), StatusCode::SERVICE_UNAVAILABLE, "{path}");
-        assert_eq!(header(answer.headers(), "retry-after"), "5");
-        let text = answer.text().await.unwrap();
+        let response = site.request(method, path).body("x").send().await.unwrap();
+        assert_eq!(response.status(), StatusCode::SERVICE_UNAVAILABLE, "{path}");
+        assert_eq!(header(response.headers(), "retry-after"), "5");
+        let text = response.text().await.unwrap();
         assert!(!text.contains("pastes.") && !text.contains("schema"), "{text}");
     }
 }

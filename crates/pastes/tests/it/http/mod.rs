@@ -27,7 +27,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 
-use crate::rig::{self, Rig};
+use crate::fixture::{self, Fixture};
 
 pub use leasehold_testing::http::whole;
 
@@ -36,7 +36,7 @@ pub const BROWSER: &str = "text/html,application/xhtml+xml,*/*;q=0.8";
 
 /// A service that listens.
 pub struct Site {
-    pub rig: Rig,
+    pub fixture: Fixture,
     visitor: Visitor,
     stop: Option<tokio::sync::oneshot::Sender<()>>,
     pub serving: Option<JoinHandle<()>>,
@@ -45,11 +45,11 @@ pub struct Site {
 /// Settings without rate limits; nothing uploads unless the test runs a worker.
 pub fn settings() -> Settings {
     let limits = Limits { creates_per_second: 0, reads_per_second: 0, ..Limits::default() };
-    Settings { limits, ..rig::settings() }
+    Settings { limits, ..fixture::settings() }
 }
 
 /// Limits that even a slow machine does not reach.
-pub fn patient() -> ServerLimits {
+pub fn long_limits() -> ServerLimits {
     let long = Duration::from_secs(600);
     ServerLimits {
         head: long,
@@ -71,20 +71,20 @@ impl Deref for Site {
 
 impl Site {
     pub async fn new() -> Self {
-        Self::with(settings(), patient()).await
+        Self::with(settings(), long_limits()).await
     }
 
     pub async fn with(mut settings: Settings, limits: ServerLimits) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         settings.base_url = format!("http://{address}");
-        let rig = Rig::with(settings).await;
-        let router = pastes::router(rig.pastes.clone());
+        let fixture = Fixture::with(settings).await;
+        let router = pastes::router(fixture.pastes.clone());
         let (stop, stopped) = tokio::sync::oneshot::channel();
         let serving = tokio::spawn(pastes::http::serve_within(listener, router, limits, async {
             let _ = stopped.await;
         }));
-        Self { rig, visitor: Visitor::to(address), stop: Some(stop), serving: Some(serving) }
+        Self { fixture, visitor: Visitor::to(address), stop: Some(stop), serving: Some(serving) }
     }
 
     /// Creates a paste as curl does, and returns its code.
@@ -97,13 +97,13 @@ impl Site {
     /// Like `make`, and uploads the paste.
     pub async fn ready(&self, query: &str, content: impl Into<reqwest::Body>) -> ShortCode {
         let code = self.make(query, content).await;
-        self.rig.work().await;
+        self.fixture.work().await;
         code
     }
 
     /// Returns the code in a response of `URL\n`.
-    pub fn code_of(&self, answer: &str) -> ShortCode {
-        let code = answer.strip_prefix(&self.url("/")).unwrap().strip_suffix('\n').unwrap();
+    pub fn code_of(&self, response: &str) -> ShortCode {
+        let code = response.strip_prefix(&self.url("/")).unwrap().strip_suffix('\n').unwrap();
         code.parse().unwrap()
     }
 
@@ -126,11 +126,11 @@ impl Site {
 
 /// Reads until the other side closes or resets the connection.
 pub async fn listen(stream: &mut TcpStream) -> String {
-    let (mut heard, mut piece) = (Vec::new(), [0; 4096]);
+    let (mut received, mut piece) = (Vec::new(), [0; 4096]);
     while let Ok(length @ 1..) = stream.read(&mut piece).await {
-        heard.extend_from_slice(&piece[..length]);
+        received.extend_from_slice(&piece[..length]);
     }
-    String::from_utf8_lossy(&heard).into_owned()
+    String::from_utf8_lossy(&received).into_owned()
 }
 
 pub fn header<'a>(headers: &'a HeaderMap, name: &str) -> &'a str {

@@ -4,19 +4,19 @@ use pastes::{Bearer, Settings};
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 
-use super::{Site, patient, settings};
+use super::{Site, long_limits, settings};
 
 const TOKEN: &str = "operator-token-0123456789";
 
 async fn site() -> Site {
     let operator_token = Bearer::new(TOKEN);
-    Site::with(Settings { operator_token, ..settings() }, patient()).await
+    Site::with(Settings { operator_token, ..settings() }, long_limits()).await
 }
 
 async fn report(site: &Site, code: &str) {
     let path = format!("/api/v1/pastes/{code}/reports");
-    let answer = site.post(&path).json(&json!({ "reason": "phishing" })).send().await.unwrap();
-    assert_eq!(answer.status(), StatusCode::ACCEPTED);
+    let response = site.post(&path).json(&json!({ "reason": "phishing" })).send().await.unwrap();
+    assert_eq!(response.status(), StatusCode::ACCEPTED);
 }
 
 async fn list(site: &Site, path: &str) -> Value {
@@ -25,8 +25,8 @@ async fn list(site: &Site, path: &str) -> Value {
 
 async fn take_down(site: &Site, order: Value) -> (StatusCode, Value) {
     let request = site.post("/api/v1/takedowns").bearer_auth(TOKEN).json(&order);
-    let answer = request.send().await.unwrap();
-    (answer.status(), answer.json().await.unwrap())
+    let response = request.send().await.unwrap();
+    (response.status(), response.json().await.unwrap())
 }
 
 async fn status_of(site: &Site, text: &'static str) -> StatusCode {
@@ -38,7 +38,7 @@ async fn reused() -> (Site, i64, String) {
     let site = site().await;
     site.ready("?alias=bad1", "evil").await;
     report(&site, "bad1").await;
-    site.rig.expire(&"bad1".parse().unwrap()).await;
+    site.fixture.expire(&"bad1".parse().unwrap()).await;
     site.ready("?alias=bad1", "innocent").await;
     let reports = list(&site, "/api/v1/reports").await;
     let found = &reports["reports"][0];
@@ -49,7 +49,7 @@ async fn reused() -> (Site, i64, String) {
 }
 
 #[tokio::test]
-async fn e26_takedown_under_a_reused_name_hits_no_innocent_paste() {
+async fn e26_takedown_under_a_reused_name_is_refused() {
     let (site, id, hash) = reused().await;
     for (order, code) in [
         (json!({ "code": "bad1", "reason": "law", "ban": true }), "another_paste"),
@@ -67,9 +67,9 @@ async fn e26_takedown_under_a_reused_name_hits_no_innocent_paste() {
         assert_eq!(take_down(&site, order).await.0, StatusCode::BAD_REQUEST);
     }
     assert_eq!(take_down(&site, json!({ "report": 99, "reason": "x" })).await.0, 404);
-    assert_eq!(site.rig.bytes(&"bad1".parse().unwrap()).await, b"innocent");
-    assert_eq!(site.rig.count("select count(*) from pastes.banned").await, 0);
-    assert_eq!(site.rig.count("select count(*) from pastes.moderation").await, 0);
+    assert_eq!(site.fixture.bytes(&"bad1".parse().unwrap()).await, b"innocent");
+    assert_eq!(site.fixture.count("select count(*) from pastes.banned").await, 0);
+    assert_eq!(site.fixture.count("select count(*) from pastes.moderation").await, 0);
 }
 
 #[tokio::test]
@@ -82,13 +82,13 @@ async fn e26_ban_by_report_bans_the_reported_bytes() {
     assert_eq!((&done["contentHash"], &done["pastes"]), (&json!(hash), &json!(1)));
     assert_eq!(status_of(&site, "evil").await, StatusCode::FORBIDDEN);
     assert_eq!(status_of(&site, "innocent").await, StatusCode::CREATED);
-    assert_eq!(site.rig.bytes(&"bad1".parse().unwrap()).await, b"innocent");
+    assert_eq!(site.fixture.bytes(&"bad1".parse().unwrap()).await, b"innocent");
     let path = format!("/raw/{copy}");
-    crate::rig::until(async || site.get(&path).send().await.unwrap().status() == 404).await;
+    crate::fixture::until(async || site.get(&path).send().await.unwrap().status() == 404).await;
 }
 
 #[tokio::test]
-async fn e26_takedown_by_hash_and_by_report_hits_the_paste_that_is_there() {
+async fn e26_takedown_by_hash_or_report_ends_the_paste() {
     let site = site().await;
     for name in ["one", "two"] {
         site.ready(&format!("?alias={name}"), name).await;
@@ -109,7 +109,7 @@ async fn e26_takedown_by_hash_and_by_report_hits_the_paste_that_is_there() {
 }
 
 #[tokio::test]
-async fn e32_every_act_is_kept_with_who_why_and_when() {
+async fn e32_every_action_is_logged_with_operator_reason_and_time() {
     let site = site().await;
     let code = site.ready("", "bad").await;
     let order = json!({ "code": code.as_str(), "reason": "court order 77/12", "ban": true });
@@ -126,11 +126,12 @@ async fn e32_every_act_is_kept_with_who_why_and_when() {
     assert_eq!(ban.status(), StatusCode::NO_CONTENT);
     let acts = list(&site, "/api/v1/moderation").await;
     let acts = acts["acts"].as_array().unwrap();
-    let told = |act: &Value| (act["action"].clone(), act["reason"].clone(), act["pastes"].clone());
+    let summary =
+        |act: &Value| (act["action"].clone(), act["reason"].clone(), act["pastes"].clone());
     let expected =
         [("ban", "list", 0), ("unban", "appeal", 0), ("takedown", "court order 77/12", 1)];
     let expected = expected.map(|(act, why, count)| (json!(act), json!(why), json!(count)));
-    assert_eq!(acts.iter().map(told).collect::<Vec<_>>(), expected);
+    assert_eq!(acts.iter().map(summary).collect::<Vec<_>>(), expected);
     for act in acts {
         assert_eq!(act["who"], "operator token from 127.0.0.1");
         assert_eq!(act["contentHash"], hash);
@@ -140,7 +141,7 @@ async fn e32_every_act_is_kept_with_who_why_and_when() {
 }
 
 #[tokio::test]
-async fn lists_of_operators_go_on_where_a_page_ended() {
+async fn operator_lists_continue_after_each_page() {
     let site = site().await;
     let code = site.ready("", "x").await;
     for _ in 0..5 {

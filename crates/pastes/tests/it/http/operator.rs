@@ -5,13 +5,13 @@ use reqwest::{Method, RequestBuilder, StatusCode};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-use super::{Site, header, patient, settings, whole};
+use super::{Site, header, long_limits, settings, whole};
 
 const TOKEN: &str = "operator-token-0123456789";
 
 async fn site() -> Site {
     let operator_token = Bearer::new(TOKEN);
-    Site::with(Settings { operator_token, ..settings() }, patient()).await
+    Site::with(Settings { operator_token, ..settings() }, long_limits()).await
 }
 
 fn hash_of(bytes: &[u8]) -> String {
@@ -30,7 +30,7 @@ fn orders(site: &Site) -> Vec<RequestBuilder> {
 }
 
 #[tokio::test]
-async fn without_a_token_in_the_settings_there_is_no_operator() {
+async fn operator_routes_do_not_exist_without_a_token() {
     let site = Site::new().await;
     let nothing = whole(site.get("/api/v1/nothing").send().await.unwrap()).await;
     assert_eq!(nothing.0, StatusCode::NOT_FOUND);
@@ -40,7 +40,7 @@ async fn without_a_token_in_the_settings_there_is_no_operator() {
 }
 
 #[tokio::test]
-async fn h8_a_wrong_token_orders_nothing() {
+async fn h8_wrong_operator_token_is_refused() {
     let site = site().await;
     for order in orders(&site) {
         assert_eq!(order.send().await.unwrap().status(), StatusCode::UNAUTHORIZED);
@@ -49,30 +49,30 @@ async fn h8_a_wrong_token_orders_nothing() {
         ["operator-token-0123456788", "operator-token-012345678", "operator-token-01234567899"]
     {
         for order in orders(&site) {
-            let answer = order.bearer_auth(wrong).send().await.unwrap();
-            assert_eq!(answer.status(), StatusCode::FORBIDDEN);
+            let response = order.bearer_auth(wrong).send().await.unwrap();
+            assert_eq!(response.status(), StatusCode::FORBIDDEN);
         }
     }
-    assert_eq!(site.rig.count("select count(*) from pastes.banned").await, 0);
+    assert_eq!(site.fixture.count("select count(*) from pastes.banned").await, 0);
 }
 
 #[tokio::test]
-async fn a_report_leads_to_a_takedown_of_every_copy_and_a_ban() {
+async fn takedown_with_ban_ends_every_copy_and_refuses_the_bytes() {
     let site = site().await;
     let (one, other) = (site.ready("", "bad").await, site.ready("", "bad").await);
     let report = json!({ "reason": "it is bad", "contact": "me@example.org" });
     let path = format!("/api/v1/pastes/{one}/reports");
     let noted = site.post(&path).json(&report).send().await.unwrap();
     assert_eq!(noted.status(), StatusCode::ACCEPTED);
-    let answer = site.get("/api/v1/reports").bearer_auth(TOKEN).send().await.unwrap();
-    assert_eq!(header(answer.headers(), "cache-control"), "no-store");
-    let reports: Value = answer.json().await.unwrap();
+    let response = site.get("/api/v1/reports").bearer_auth(TOKEN).send().await.unwrap();
+    assert_eq!(header(response.headers(), "cache-control"), "no-store");
+    let reports: Value = response.json().await.unwrap();
     let report = &reports["reports"][0];
     assert_eq!((&report["code"], &report["alive"]), (&json!(one.as_str()), &json!(true)));
     let order = json!({ "code": one.as_str(), "reason": "law", "ban": true });
-    let answer =
+    let response =
         site.post("/api/v1/takedowns").bearer_auth(TOKEN).json(&order).send().await.unwrap();
-    let done: Value = answer.json().await.unwrap();
+    let done: Value = response.json().await.unwrap();
     let hash = hash_of(b"bad");
     assert_eq!(
         done,
@@ -80,7 +80,7 @@ async fn a_report_leads_to_a_takedown_of_every_copy_and_a_ban() {
     );
     for code in [&one, &other] {
         let path = format!("/raw/{code}");
-        crate::rig::until(async || site.get(&path).send().await.unwrap().status() == 404).await;
+        crate::fixture::until(async || site.get(&path).send().await.unwrap().status() == 404).await;
     }
     let again = site.post("/").body("bad").send().await.unwrap();
     assert_eq!(again.status(), StatusCode::FORBIDDEN);
@@ -95,15 +95,15 @@ async fn a_report_leads_to_a_takedown_of_every_copy_and_a_ban() {
 }
 
 #[tokio::test]
-async fn content_can_be_banned_before_anyone_pastes_it() {
+async fn content_can_be_banned_before_it_is_pasted() {
     let site = site().await;
     let hash = hash_of(b"known bad");
     let ban = |hash: &str, body: Value| {
         let path = format!("/api/v1/bans/{hash}");
         site.request(Method::PUT, &path).bearer_auth(TOKEN).json(&body).send()
     };
-    let answer = ban(&hash, json!({ "reason": "list" })).await.unwrap();
-    assert_eq!(answer.status(), StatusCode::NO_CONTENT);
+    let response = ban(&hash, json!({ "reason": "list" })).await.unwrap();
+    assert_eq!(response.status(), StatusCode::NO_CONTENT);
     assert_eq!(site.post("/").body("known bad").send().await.unwrap().status(), 403);
     for (hash, body) in [
         ("abc", json!({ "reason": "x" })),
@@ -111,7 +111,7 @@ async fn content_can_be_banned_before_anyone_pastes_it() {
         (hash.as_str(), json!({ "reason": "a\0b" })),
         (hash.as_str(), json!({ "why": "x" })),
     ] {
-        let answer = ban(hash, body.clone()).await.unwrap();
-        assert_eq!(answer.status(), StatusCode::BAD_REQUEST, "{hash} {body}");
+        let response = ban(hash, body.clone()).await.unwrap();
+        assert_eq!(response.status(), StatusCode::BAD_REQUEST, "{hash} {body}");
     }
 }

@@ -3,10 +3,10 @@
 use reqwest::{Method, StatusCode};
 use serde_json::Value;
 
-use super::{BROWSER, Site, header, patient, settings, whole};
+use super::{BROWSER, Site, header, long_limits, settings, whole};
 
 #[tokio::test]
-async fn a_paste_comes_back_byte_for_byte_in_every_form() {
+async fn paste_is_served_byte_for_byte_in_every_format() {
     let site = Site::new().await;
     let code = site.ready("?lang=rust", "fn main() {}\n").await;
     let raw = site.get(&format!("/raw/{code}")).send().await.unwrap();
@@ -32,16 +32,16 @@ async fn a_paste_comes_back_byte_for_byte_in_every_form() {
 }
 
 #[tokio::test]
-async fn h9_whatever_is_not_there_looks_the_same() {
+async fn h9_unreadable_pastes_get_the_same_404() {
     let site = Site::new().await;
     let (expired, deleted, failed) =
         (site.ready("", "a").await, site.ready("", "b").await, site.make("", "c").await);
-    site.rig.expire(&expired).await;
+    site.fixture.expire(&expired).await;
     let sql = "update pastes.pastes set status = 'FAILED' where short_code = $1";
-    site.rig.client.execute(sql, &[&failed.as_str()]).await.unwrap();
+    site.fixture.client.execute(sql, &[&failed.as_str()]).await.unwrap();
     let sql =
         "select pastes.end_now(short_code, paste_id) from pastes.pastes where short_code = $1";
-    site.rig.client.query(sql, &[&deleted.as_str()]).await.unwrap();
+    site.fixture.client.query(sql, &[&deleted.as_str()]).await.unwrap();
     let never = "0123456789012345678901";
     let malformed = ["a.b", "%2e%2e%2fx", "%ff", "a%2Fb", &"x".repeat(33), "a'--", "%00"];
     for prefix in ["/", "/raw/", "/api/v1/pastes/", "/download/", "/qr/"] {
@@ -65,25 +65,25 @@ async fn h9_whatever_is_not_there_looks_the_same() {
 }
 
 #[tokio::test]
-async fn while_the_upload_goes_on_readers_are_told_when_to_come_back() {
+async fn readers_get_503_with_retry_after_during_the_upload() {
     let site = Site::new().await;
     let code = site.make("", "hello").await;
     for path in [format!("/{code}"), format!("/raw/{code}"), format!("/api/v1/pastes/{code}")] {
-        let answer = site.get(&path).send().await.unwrap();
-        assert_eq!(answer.status(), StatusCode::SERVICE_UNAVAILABLE, "{path}");
-        assert_eq!(header(answer.headers(), "retry-after"), "30");
-        assert_eq!(header(answer.headers(), "cache-control"), "no-store");
+        let response = site.get(&path).send().await.unwrap();
+        assert_eq!(response.status(), StatusCode::SERVICE_UNAVAILABLE, "{path}");
+        assert_eq!(header(response.headers(), "retry-after"), "30");
+        assert_eq!(header(response.headers(), "cache-control"), "no-store");
     }
     let page = site.get(&format!("/{code}")).header("accept", BROWSER).send().await.unwrap();
     assert_eq!(page.status(), StatusCode::SERVICE_UNAVAILABLE);
     assert_eq!(header(page.headers(), "retry-after"), "30");
     assert!(page.text().await.unwrap().contains("http-equiv=\"refresh\""));
-    site.rig.work().await;
+    site.fixture.work().await;
     assert_eq!(site.get(&format!("/raw/{code}")).send().await.unwrap().status(), StatusCode::OK);
 }
 
 #[tokio::test]
-async fn what_can_be_read_once_is_read_once_and_only_on_demand() {
+async fn burning_paste_is_read_once_and_only_by_post() {
     let site = Site::new().await;
     let code = site.ready("?burn=1", "secret").await;
     for (path, accept) in [
@@ -93,23 +93,24 @@ async fn what_can_be_read_once_is_read_once_and_only_on_demand() {
         (format!("/download/{code}"), "*/*"),
     ] {
         for method in [Method::HEAD, Method::GET] {
-            let answer = site.request(method, &path).header("accept", accept).send().await.unwrap();
+            let response =
+                site.request(method, &path).header("accept", accept).send().await.unwrap();
             let page = accept == BROWSER;
-            assert_eq!(answer.status(), if page { 200 } else { 409 }, "{path}");
-            assert_eq!(header(answer.headers(), "cache-control"), "no-store");
-            let text = answer.text().await.unwrap();
+            assert_eq!(response.status(), if page { 200 } else { 409 }, "{path}");
+            assert_eq!(header(response.headers(), "cache-control"), "no-store");
+            let text = response.text().await.unwrap();
             assert!(!text.contains("secret"), "{path}");
             assert!(page || text.is_empty() || text.contains("/burn"), "{path}: {text}");
         }
     }
     let burn = || site.post(&format!("/api/v1/pastes/{code}/burn")).send();
-    let answers = futures_util::future::join_all((0..4).map(|_| burn())).await;
+    let responses = futures_util::future::join_all((0..4).map(|_| burn())).await;
     let mut got = Vec::new();
-    for answer in answers {
-        let answer = answer.unwrap();
-        assert_eq!(header(answer.headers(), "cache-control"), "no-store");
-        match answer.status() {
-            StatusCode::OK => got.push(answer.json::<Value>().await.unwrap()),
+    for response in responses {
+        let response = response.unwrap();
+        assert_eq!(header(response.headers(), "cache-control"), "no-store");
+        match response.status() {
+            StatusCode::OK => got.push(response.json::<Value>().await.unwrap()),
             status => assert_eq!(status, StatusCode::NOT_FOUND),
         }
     }
@@ -119,12 +120,12 @@ async fn what_can_be_read_once_is_read_once_and_only_on_demand() {
 }
 
 #[tokio::test]
-async fn of_two_readers_one_burns_also_when_the_later_one_was_faster() {
+async fn one_of_two_concurrent_readers_burns_the_paste() {
     let site = Site::new().await;
     let code = site.ready("?burn=1", "secret").await;
-    let gate = site.rig.database.connect_directly().await;
+    let gate = site.fixture.database.connect_directly().await;
     gate.batch_execute("select pg_advisory_lock(1)").await.unwrap();
-    let early = site.rig.database.connect_directly().await;
+    let early = site.fixture.database.connect_directly().await;
     let asked = code.to_string();
     // Its statement begins first and reaches the paste last.
     let waiting = tokio::spawn(async move {
@@ -132,10 +133,10 @@ async fn of_two_readers_one_burns_also_when_the_later_one_was_faster() {
                    from pastes.pastes where short_code = $1";
         early.query_one(sql, &[&asked]).await.unwrap().get::<_, bool>(1)
     });
-    crate::rig::until(async || {
+    crate::fixture::until(async || {
         let sql = "select count(*) from pg_locks where locktype = 'advisory' and not granted \
                    and database = (select oid from pg_database where datname = current_database())";
-        site.rig.count(sql).await == 1
+        site.fixture.count(sql).await == 1
     })
     .await;
     let got = site.post(&format!("/{code}/burn")).send().await.unwrap();
@@ -145,7 +146,7 @@ async fn of_two_readers_one_burns_also_when_the_later_one_was_faster() {
 }
 
 #[tokio::test]
-async fn the_button_burns_and_shows_and_curl_gets_the_bytes() {
+async fn burn_returns_a_page_to_browsers_and_bytes_to_curl() {
     let site = Site::new().await;
     let (shown, saved, plain) = (
         site.ready("?burn=1", "shown <b>").await,
@@ -173,32 +174,36 @@ async fn the_button_burns_and_shows_and_curl_gets_the_bytes() {
     let stays = site.ready("", "stays").await;
     let refused = press(&stays, "as=page").await.unwrap();
     assert_eq!(refused.status(), StatusCode::CONFLICT);
-    assert_eq!(site.rig.bytes(&stays).await, b"stays");
+    assert_eq!(site.fixture.bytes(&stays).await, b"stays");
 }
 
 #[tokio::test]
-async fn e23_deleting_one_copy_leaves_the_other_and_both_look_alike() {
+async fn e23_deleting_one_copy_leaves_the_other() {
     let site = Site::new().await;
     let first = site.post("/").body("the same").send().await.unwrap();
     let token = header(first.headers(), "x-delete-token").to_owned();
     let one = site.code_of(&first.text().await.unwrap());
-    site.rig.work().await;
+    site.fixture.work().await;
     let second = site.post("/").body("the same").send().await.unwrap();
     assert_eq!(second.status(), StatusCode::CREATED);
-    let names = |answer: &reqwest::Response| {
-        let mut names: Vec<String> = answer.headers().keys().map(ToString::to_string).collect();
+    let names = |response: &reqwest::Response| {
+        let mut names: Vec<String> = response.headers().keys().map(ToString::to_string).collect();
         names.sort();
         names
     };
     let third = site.post("/").body("never seen").send().await.unwrap();
-    assert_eq!(names(&second), names(&third), "nothing tells that the bytes were known");
+    assert_eq!(
+        names(&second),
+        names(&third),
+        "the headers do not reveal that the bytes were stored before"
+    );
     let (other, new) =
         (site.code_of(&second.text().await.unwrap()), site.code_of(&third.text().await.unwrap()));
     // Both wait for their own upload.
     for code in [&other, &new] {
         assert_eq!(site.get(&format!("/raw/{code}")).send().await.unwrap().status(), 503);
     }
-    site.rig.work().await;
+    site.fixture.work().await;
     let delete = async |code: &pastes::ShortCode, token: &str| {
         let request = site.request(Method::DELETE, &format!("/{code}"));
         request.header("x-delete-token", token).send().await.unwrap().status()
@@ -206,14 +211,14 @@ async fn e23_deleting_one_copy_leaves_the_other_and_both_look_alike() {
     assert_eq!(delete(&other, &token).await, StatusCode::FORBIDDEN, "a token is for one paste");
     assert_eq!(delete(&one, &token).await, StatusCode::NO_CONTENT);
     assert_eq!(delete(&one, &token).await, StatusCode::NO_CONTENT, "and again");
-    site.rig.sweep().await;
+    site.fixture.sweep().await;
     assert_eq!(site.get(&format!("/raw/{one}")).send().await.unwrap().status(), 404);
     let left = site.get(&format!("/raw/{other}")).send().await.unwrap();
     assert_eq!(left.text().await.unwrap(), "the same");
 }
 
 #[tokio::test]
-async fn h8_h9_a_wrong_token_and_a_code_that_never_was_get_one_answer() {
+async fn h8_h9_wrong_token_and_unknown_code_get_the_same_response() {
     let site = Site::new().await;
     let code = site.ready("", "x").await;
     let token = "0123456789abcdef0123456789abcdef0123456789abcdef";
@@ -228,24 +233,24 @@ async fn h8_h9_a_wrong_token_and_a_code_that_never_was_get_one_answer() {
         assert_eq!(delete(other).await, wrong, "{other}");
     }
     let path = format!("/api/v1/pastes/{code}");
-    let nobody = site.request(Method::DELETE, &path).send().await.unwrap();
-    assert_eq!(nobody.status(), StatusCode::UNAUTHORIZED);
-    assert_eq!(header(nobody.headers(), "www-authenticate"), "Bearer");
+    let anonymous = site.request(Method::DELETE, &path).send().await.unwrap();
+    assert_eq!(anonymous.status(), StatusCode::UNAUTHORIZED);
+    assert_eq!(header(anonymous.headers(), "www-authenticate"), "Bearer");
     assert_eq!(site.get(&format!("/raw/{code}")).send().await.unwrap().status(), 200);
 }
 
 #[tokio::test]
-async fn methods_that_do_not_fit_are_told_which_do() {
+async fn wrong_method_is_a_405_that_lists_the_allowed_ones() {
     let site = Site::new().await;
-    let answer = site.request(Method::PATCH, "/api/v1/pastes").send().await.unwrap();
-    assert_eq!(answer.status(), StatusCode::METHOD_NOT_ALLOWED);
-    let allowed = header(answer.headers(), "allow");
+    let response = site.request(Method::PATCH, "/api/v1/pastes").send().await.unwrap();
+    assert_eq!(response.status(), StatusCode::METHOD_NOT_ALLOWED);
+    let allowed = header(response.headers(), "allow");
     assert!(allowed.contains("POST") && allowed.contains("GET"), "{allowed}");
-    assert_eq!(header(answer.headers(), "content-type"), "application/problem+json");
+    assert_eq!(header(response.headers(), "content-type"), "application/problem+json");
 }
 
 #[tokio::test]
-async fn health_assets_and_robots_answer() {
+async fn health_assets_and_robots_are_served() {
     let site = Site::new().await;
     assert_eq!(site.get("/healthz").send().await.unwrap().text().await.unwrap(), "ok\n");
     let robots = site.get("/robots.txt").send().await.unwrap().text().await.unwrap();
@@ -263,7 +268,7 @@ async fn health_assets_and_robots_answer() {
 }
 
 #[tokio::test]
-async fn h9_readers_and_makers_that_ask_too_often_wait() {
+async fn h9_too_many_reads_or_creates_get_429() {
     let mut settings = settings();
     settings.limits = pastes::Limits {
         creates_per_second: 1,
@@ -272,7 +277,7 @@ async fn h9_readers_and_makers_that_ask_too_often_wait() {
         read_burst: 3,
         trusted_proxies: 1,
     };
-    let site = Site::with(settings, patient()).await;
+    let site = Site::with(settings, long_limits()).await;
     let read = async |from: String| {
         let path = "/raw/0123456789012345678901";
         site.get(path).header("x-forwarded-for", from).send().await.unwrap()
@@ -283,20 +288,20 @@ async fn h9_readers_and_makers_that_ask_too_often_wait() {
     // The limit allows one more read per second, so a few more may pass on a slow machine.
     let refused = async |from: &dyn Fn(u32) -> String| {
         for n in 0..100 {
-            let answer = read(from(n)).await;
-            if answer.status() == StatusCode::TOO_MANY_REQUESTS {
-                return answer;
+            let response = read(from(n)).await;
+            if response.status() == StatusCode::TOO_MANY_REQUESTS {
+                return response;
             }
-            assert_eq!(answer.status(), StatusCode::NOT_FOUND);
+            assert_eq!(response.status(), StatusCode::NOT_FOUND);
         }
-        panic!("nobody is told to wait")
+        panic!("no request was refused")
     };
     let waits = refused(&|_| "192.0.2.1".to_owned()).await;
     assert!(header(waits.headers(), "retry-after").parse::<u32>().unwrap() >= 1);
     // What a client writes itself is further left and is not trusted.
     refused(&|n| format!("203.0.113.{n}, 192.0.2.1")).await;
     let other = read("198.51.100.1".to_owned()).await;
-    assert_eq!(other.status(), StatusCode::NOT_FOUND, "others are served");
+    assert_eq!(other.status(), StatusCode::NOT_FOUND, "other addresses are served");
     let make = async || {
         let request = site.post("/").header("x-forwarded-for", "192.0.2.9").body("x");
         request.send().await.unwrap().status()

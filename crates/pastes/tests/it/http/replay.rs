@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::{Site, header};
 
 #[tokio::test]
-async fn a_repeated_request_gives_the_same_paste_in_every_form() {
+async fn repeated_request_returns_the_same_paste_in_every_format() {
     let site = Site::new().await;
     let raw =
         async || site.post("/").header("idempotency-key", "k1").body("x").send().await.unwrap();
@@ -31,11 +31,11 @@ async fn a_repeated_request_gives_the_same_paste_in_every_form() {
         request.send().await.unwrap().json::<Value>().await.unwrap()
     };
     assert_eq!(api().await, api().await);
-    assert_eq!(site.rig.count("select count(*) from pastes.pastes").await, 3);
+    assert_eq!(site.fixture.count("select count(*) from pastes.pastes").await, 3);
 }
 
 #[tokio::test]
-async fn h13_a_key_with_other_content_is_a_conflict() {
+async fn h13_key_with_other_content_is_a_conflict() {
     let site = Site::new().await;
     for (content, status) in [("x", 201), ("y", 409), ("x", 201)] {
         let request = site.post("/").header("idempotency-key", "key").body(content);
@@ -45,21 +45,21 @@ async fn h13_a_key_with_other_content_is_a_conflict() {
         let request = site.post("/").header("idempotency-key", bad).body("x");
         assert_eq!(request.send().await.unwrap().status(), StatusCode::BAD_REQUEST);
     }
-    assert_eq!(site.rig.count("select count(*) from pastes.pastes").await, 1);
+    assert_eq!(site.fixture.count("select count(*) from pastes.pastes").await, 1);
 }
 
 #[tokio::test]
-async fn two_requests_with_one_key_at_once_make_one_paste() {
+async fn concurrent_requests_with_one_key_create_one_paste() {
     let site = Site::new().await;
     let send = || site.post("/").header("idempotency-key", "once").body("x").send();
-    let answers = futures_util::future::join_all((0..8).map(|_| send())).await;
+    let responses = futures_util::future::join_all((0..8).map(|_| send())).await;
     let mut links = Vec::new();
-    for answer in answers {
-        let answer = answer.unwrap();
-        assert_eq!(answer.status(), StatusCode::CREATED);
-        links.push(answer.text().await.unwrap());
+    for response in responses {
+        let response = response.unwrap();
+        assert_eq!(response.status(), StatusCode::CREATED);
+        links.push(response.text().await.unwrap());
     }
     links.dedup();
     assert_eq!(links.len(), 1);
-    assert_eq!(site.rig.count("select count(*) from pastes.pastes").await, 1);
+    assert_eq!(site.fixture.count("select count(*) from pastes.pastes").await, 1);
 }

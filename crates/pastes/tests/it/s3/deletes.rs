@@ -4,161 +4,169 @@ use std::time::Duration;
 
 use leasehold_testing::s3::{Op, Rule};
 
-use super::S3Rig;
+use super::S3Fixture;
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Sets the time since when DOOMED and GONE contents are dead.
-async fn change_the_dead(rig: &S3Rig, ago: Duration) {
+async fn change_the_dead(fixture: &S3Fixture, ago: Duration) {
     let sql = "update pastes.contents set changed_at = now() - make_interval(secs => $1) \
                where state in ('DOOMED', 'GONE')";
-    rig.client.execute(sql, &[&ago.as_secs_f64()]).await.unwrap();
+    fixture.client.execute(sql, &[&ago.as_secs_f64()]).await.unwrap();
 }
 
 #[tokio::test]
-async fn e4_a_delete_that_lands_last_cannot_hit_new_bytes() {
-    let rig = S3Rig::new().await;
-    let first = rig.paste("same bytes").await;
-    rig.work_it_off().await;
-    let old_key = rig.keys().remove(0);
-    rig.expire(&first).await;
-    let late = rig.s3.add(Rule::on(Op::Delete).and(Op::DeleteMany).land_later());
-    rig.sweep().await;
-    rig.s3.wait_fired(late).await.unwrap();
+async fn e4_late_delete_does_not_hit_new_bytes() {
+    let fixture = S3Fixture::new().await;
+    let first = fixture.paste("same bytes").await;
+    fixture.work_it_off().await;
+    let old_key = fixture.keys().remove(0);
+    fixture.expire(&first).await;
+    let late = fixture.s3.add(Rule::on(Op::Delete).and(Op::DeleteMany).land_later());
+    fixture.sweep().await;
+    fixture.s3.wait_fired(late).await.unwrap();
 
-    let second = rig.paste("same bytes").await;
-    rig.work_it_off().await;
-    assert_eq!(rig.status(&second).await, "PROCESSED");
-    assert_eq!(rig.bytes(&second).await, b"same bytes");
-    rig.s3.remove(late);
+    let second = fixture.paste("same bytes").await;
+    fixture.work_it_off().await;
+    assert_eq!(fixture.status(&second).await, "PROCESSED");
+    assert_eq!(fixture.bytes(&second).await, b"same bytes");
+    fixture.s3.remove(late);
     // The job's second attempt has already deleted the old key: the late delete finds nothing.
-    rig.s3.wait_for_times(Op::DeleteMany, 2).await.unwrap();
-    assert_eq!(rig.bytes(&second).await, b"same bytes");
-    assert!(!rig.keys().contains(&old_key));
-    rig.assert_settled().await;
+    fixture.s3.wait_for_times(Op::DeleteMany, 2).await.unwrap();
+    assert_eq!(fixture.bytes(&second).await, b"same bytes");
+    assert!(!fixture.keys().contains(&old_key));
+    fixture.assert_settled().await;
 }
 
 #[tokio::test]
-async fn e4_a_delete_under_way_while_the_same_bytes_are_pasted_and_uploaded() {
-    let rig = S3Rig::new().await;
-    let first = rig.paste("same bytes").await;
-    rig.work_it_off().await;
-    rig.expire(&first).await;
-    let held = rig.s3.add(Rule::on(Op::Delete).and(Op::DeleteMany).hold());
-    let worker = pastes::worker(&rig.pastes, rig.engine.worker()).unwrap();
-    rig.pastes.expiry_sweep().unwrap().run_once(&rig.engine).await.unwrap();
+async fn e4_delete_in_flight_does_not_hit_a_new_upload_of_the_same_bytes() {
+    let fixture = S3Fixture::new().await;
+    let first = fixture.paste("same bytes").await;
+    fixture.work_it_off().await;
+    fixture.expire(&first).await;
+    let held = fixture.s3.add(Rule::on(Op::Delete).and(Op::DeleteMany).hold());
+    let worker = pastes::worker(&fixture.pastes, fixture.engine.worker()).unwrap();
+    fixture.pastes.expiry_sweep().unwrap().run_once(&fixture.engine).await.unwrap();
     let working = tokio::spawn(worker.run_until_idle());
-    rig.s3.wait_fired(held).await.unwrap();
-    let second = rig.paste("same bytes").await;
+    fixture.s3.wait_fired(held).await.unwrap();
+    let second = fixture.paste("same bytes").await;
     // The worker that waits for the delete uploads in the meantime.
-    crate::rig::until(async || rig.status(&second).await == "PROCESSED").await;
-    assert_eq!(rig.keys().len(), 2, "the old object is still there");
-    rig.s3.remove(held);
+    crate::fixture::until(async || fixture.status(&second).await == "PROCESSED").await;
+    assert_eq!(fixture.keys().len(), 2, "the old object is still there");
+    fixture.s3.remove(held);
     working.await.unwrap().unwrap();
     // If the client timed out, the delete lands by itself and the job runs once more.
-    rig.s3.wait_for(Op::DeleteMany).await.unwrap();
-    rig.work_it_off().await;
-    assert_eq!(rig.bytes(&second).await, b"same bytes");
-    rig.assert_settled().await;
+    fixture.s3.wait_for(Op::DeleteMany).await.unwrap();
+    fixture.work_it_off().await;
+    assert_eq!(fixture.bytes(&second).await, b"same bytes");
+    fixture.assert_settled().await;
 }
 
 #[tokio::test]
-async fn e3_a_put_that_lands_after_its_object_was_deleted_goes_a_day_later() {
-    let rig = S3Rig::new().await;
-    let late = rig.s3.add(Rule::on(Op::Put).land_later());
-    let code = rig.paste("zombie").await;
-    rig.work().await;
-    rig.s3.wait_fired(late).await.unwrap();
-    rig.expire(&code).await;
-    rig.sweep().await;
-    assert_eq!(rig.count("select count(*) from pastes.contents where state = 'GONE'").await, 1);
-    rig.s3.remove(late);
-    rig.s3.wait_for_key(Op::Put, "").await.unwrap();
-    crate::rig::until(async || rig.keys().len() == 1).await;
-    let key = rig.keys().remove(0);
+async fn e3_late_put_of_a_deleted_object_is_deleted_a_day_later() {
+    let fixture = S3Fixture::new().await;
+    let late = fixture.s3.add(Rule::on(Op::Put).land_later());
+    let code = fixture.paste("zombie").await;
+    fixture.work().await;
+    fixture.s3.wait_fired(late).await.unwrap();
+    fixture.expire(&code).await;
+    fixture.sweep().await;
+    assert_eq!(fixture.count("select count(*) from pastes.contents where state = 'GONE'").await, 1);
+    fixture.s3.remove(late);
+    fixture.s3.wait_for_key(Op::Put, "").await.unwrap();
+    crate::fixture::until(async || fixture.keys().len() == 1).await;
+    let key = fixture.keys().remove(0);
 
-    let check = async || rig.pastes.check_orphans().await.unwrap();
-    assert_eq!(check().await.deleted, 0, "it may be an upload that is going on");
-    change_the_dead(&rig, DAY * 2).await;
-    assert_eq!(check().await.deleted, 0, "it came a moment ago");
-    rig.s3.age_object(&key, DAY * 2);
-    change_the_dead(&rig, Duration::ZERO).await;
+    let check = async || fixture.pastes.check_orphans().await.unwrap();
+    assert_eq!(check().await.deleted, 0, "its upload may be in progress");
+    change_the_dead(&fixture, DAY * 2).await;
+    assert_eq!(check().await.deleted, 0, "the object is young");
+    fixture.s3.age_object(&key, DAY * 2);
+    change_the_dead(&fixture, Duration::ZERO).await;
     assert_eq!(check().await.deleted, 0, "its intent has not been dead for a day");
-    change_the_dead(&rig, DAY * 2).await;
+    change_the_dead(&fixture, DAY * 2).await;
     let report = check().await;
     assert_eq!((report.seen, report.deleted, report.unknown), (1, 1, 0));
-    assert_eq!(rig.keys(), Vec::<String>::new());
-    rig.assert_settled().await;
+    assert_eq!(fixture.keys(), Vec::<String>::new());
+    fixture.assert_settled().await;
 }
 
 #[tokio::test]
 async fn e18_deletions_wait_for_a_store_that_is_down() {
-    let rig = S3Rig::new().await;
-    let code = rig.paste("dead soon").await;
-    rig.work_it_off().await;
-    rig.expire(&code).await;
-    rig.s3.go_down();
-    rig.sweep().await;
-    assert_eq!(rig.deletion_status(&code).await, "DELETED", "the database comes first");
-    while rig.backoff().await < Duration::from_secs(2 * 60 * 60) {
-        let wait = rig.wait().await.expect("the job is still there");
-        rig.later(wait).await;
-        rig.work().await;
+    let fixture = S3Fixture::new().await;
+    let code = fixture.paste("dead soon").await;
+    fixture.work_it_off().await;
+    fixture.expire(&code).await;
+    fixture.s3.go_down();
+    fixture.sweep().await;
+    assert_eq!(fixture.deletion_status(&code).await, "DELETED", "the database comes first");
+    while fixture.backoff().await < Duration::from_secs(2 * 60 * 60) {
+        let wait = fixture.wait().await.expect("the job still waits");
+        fixture.later(wait).await;
+        fixture.work().await;
     }
-    assert_eq!(rig.keys().len(), 1);
-    rig.s3.come_back();
-    rig.work_it_off().await;
-    assert_eq!(rig.keys(), Vec::<String>::new());
-    let dead = "select count(*) from leasehold.dead_job where name = 'pastes.delete_objects'";
-    assert_eq!(rig.count(dead).await, 0);
-    rig.assert_settled().await;
+    assert_eq!(fixture.keys().len(), 1);
+    fixture.s3.come_back();
+    fixture.work_it_off().await;
+    assert_eq!(fixture.keys(), Vec::<String>::new());
+    let dead =
+        "select count(*) from leasehold_internal.dead_job where name = 'pastes.delete_objects'";
+    assert_eq!(fixture.count(dead).await, 0);
+    fixture.assert_settled().await;
 }
 
 #[tokio::test]
-async fn e1_a_deletion_whose_answer_was_lost_is_repeated_and_finds_nothing() {
-    let rig = S3Rig::new().await;
-    let code = rig.paste("dead soon").await;
-    rig.work_it_off().await;
-    rig.expire(&code).await;
-    rig.s3.add(Rule::on(Op::Delete).and(Op::DeleteMany).apply_then_drop());
-    rig.sweep().await;
-    assert_eq!(rig.count("select count(*) from pastes.contents where state = 'DOOMED'").await, 1);
-    rig.work_it_off().await;
-    assert_eq!(rig.count("select count(*) from pastes.contents where state = 'GONE'").await, 1);
-    rig.assert_settled().await;
+async fn e1_deletion_with_a_lost_response_is_repeated() {
+    let fixture = S3Fixture::new().await;
+    let code = fixture.paste("dead soon").await;
+    fixture.work_it_off().await;
+    fixture.expire(&code).await;
+    fixture.s3.add(Rule::on(Op::Delete).and(Op::DeleteMany).apply_then_drop());
+    fixture.sweep().await;
+    assert_eq!(
+        fixture.count("select count(*) from pastes.contents where state = 'DOOMED'").await,
+        1
+    );
+    fixture.work_it_off().await;
+    assert_eq!(fixture.count("select count(*) from pastes.contents where state = 'GONE'").await, 1);
+    fixture.assert_settled().await;
 }
 
 /// S3 reports success for the batch as a whole, and a result for each key.
 #[tokio::test]
-async fn a_batch_of_which_one_key_is_refused_keeps_that_one_for_the_next_try() {
-    let rig = S3Rig::new().await;
-    let codes = [rig.paste("one").await, rig.paste("two").await, rig.paste("three").await];
-    rig.work_it_off().await;
+async fn refused_key_of_a_batch_is_retried() {
+    let fixture = S3Fixture::new().await;
+    let codes =
+        [fixture.paste("one").await, fixture.paste("two").await, fixture.paste("three").await];
+    fixture.work_it_off().await;
     for code in &codes {
-        rig.expire(code).await;
+        fixture.expire(code).await;
     }
     let stubborn = pastes::store::hash_of(b"two");
-    let refused = rig.s3.add(Rule::on(Op::DeleteMany).key(&stubborn).refuse_keys());
-    rig.sweep().await;
-    assert_eq!(rig.s3.fired(refused), 1);
-    assert_eq!(rig.keys().len(), 1);
-    assert_eq!(rig.count("select count(*) from pastes.contents where state = 'GONE'").await, 2);
-    rig.work_it_off().await;
-    assert_eq!(rig.count("select count(*) from pastes.contents where state = 'GONE'").await, 3);
-    rig.assert_settled().await;
+    let refused = fixture.s3.add(Rule::on(Op::DeleteMany).key(&stubborn).refuse_keys());
+    fixture.sweep().await;
+    assert_eq!(fixture.s3.fired(refused), 1);
+    assert_eq!(fixture.keys().len(), 1);
+    assert_eq!(fixture.count("select count(*) from pastes.contents where state = 'GONE'").await, 2);
+    fixture.work_it_off().await;
+    assert_eq!(fixture.count("select count(*) from pastes.contents where state = 'GONE'").await, 3);
+    fixture.assert_settled().await;
 }
 
 /// A 200 whose body is an error says nothing about any key.
 #[tokio::test]
-async fn e17_a_batch_that_is_answered_with_an_error_in_200_is_not_taken_for_done() {
-    let rig = S3Rig::new().await;
-    let code = rig.paste("still there").await;
-    rig.work_it_off().await;
-    rig.expire(&code).await;
-    let lie = rig.s3.add(Rule::on(Op::Delete).and(Op::DeleteMany).error_in_200());
-    rig.sweep().await;
-    assert_eq!(rig.s3.fired(lie), 1);
-    assert_eq!(rig.count("select count(*) from pastes.contents where state = 'DOOMED'").await, 1);
-    rig.work_it_off().await;
-    rig.assert_settled().await;
+async fn e17_error_in_a_200_is_not_a_deletion() {
+    let fixture = S3Fixture::new().await;
+    let code = fixture.paste("still there").await;
+    fixture.work_it_off().await;
+    fixture.expire(&code).await;
+    let lie = fixture.s3.add(Rule::on(Op::Delete).and(Op::DeleteMany).error_in_200());
+    fixture.sweep().await;
+    assert_eq!(fixture.s3.fired(lie), 1);
+    assert_eq!(
+        fixture.count("select count(*) from pastes.contents where state = 'DOOMED'").await,
+        1
+    );
+    fixture.work_it_off().await;
+    fixture.assert_settled().await;
 }

@@ -6,10 +6,10 @@ use leasehold_testing::{FullS3Server, S3Server};
 use pastes::Store;
 
 use super::{store_of, suite};
-use crate::rig::{Rig, settings};
+use crate::fixture::{Fixture, settings};
 
 #[tokio::test]
-async fn a_folder_passes_the_suite() {
+async fn folder_passes_the_suite() {
     // In memory if possible: a busy disk may take longer than the store's timeout.
     let memory = Path::new("/dev/shm");
     let place = if memory.is_dir() { memory.to_owned() } else { std::env::temp_dir() };
@@ -19,30 +19,30 @@ async fn a_folder_passes_the_suite() {
 }
 
 #[tokio::test]
-async fn the_server_for_tests_passes_the_suite() {
+async fn test_server_passes_the_suite() {
     let s3 = S3Server::start().unwrap();
     suite::run(&store_of(&s3.endpoint())).await;
     assert_eq!(s3.keys(), Vec::<String>::new());
 }
 
 #[tokio::test]
-async fn the_same_suite_against_a_full_server() {
+async fn full_server_passes_the_suite() {
     let server = FullS3Server::start().unwrap_or_else(|error| panic!("{error}"));
     let store = store_of(&server.endpoint());
     suite::run(&store).await;
 
     let nowhere = Path::new("/nowhere").to_owned();
-    let rig = Rig::on(store.clone(), nowhere, settings()).await;
-    let (one, two) = (rig.paste("same bytes").await, rig.paste("same bytes").await);
-    rig.work().await;
-    assert_eq!(rig.bytes(&one).await, b"same bytes");
-    assert_eq!(rig.bytes(&two).await, b"same bytes");
-    let report = rig.pastes.check_orphans().await.unwrap();
+    let fixture = Fixture::on(store.clone(), nowhere, settings()).await;
+    let (one, two) = (fixture.paste("same bytes").await, fixture.paste("same bytes").await);
+    fixture.work().await;
+    assert_eq!(fixture.bytes(&one).await, b"same bytes");
+    assert_eq!(fixture.bytes(&two).await, b"same bytes");
+    let report = fixture.pastes.check_orphans().await.unwrap();
     assert_eq!((report.seen, report.deleted, report.unknown), (1, 0, 0));
     for code in [one, two] {
-        rig.expire(&code).await;
+        fixture.expire(&code).await;
     }
-    rig.sweep().await;
-    assert_eq!(rig.pastes.check_orphans().await.unwrap().seen, 0);
-    rig.assert_ref_counts().await;
+    fixture.sweep().await;
+    assert_eq!(fixture.pastes.check_orphans().await.unwrap().seen, 0);
+    fixture.assert_ref_counts().await;
 }

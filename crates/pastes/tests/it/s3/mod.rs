@@ -17,37 +17,37 @@ use leasehold_testing::S3Server;
 use leasehold_testing::s3::{Op, Outcome};
 use pastes::{S3Settings, Settings, Store};
 
-use crate::rig::{Rig, settings};
+use crate::fixture::{Fixture, settings};
 
 /// Records the backoff of each failed attempt and delays the retry by one more hour: no retry runs by
 /// itself during a test, however slow the machine is.
-const PUT_OFF: &str = "
+const DELAY_RETRIES: &str = "
     create table public.backoff (wait interval not null);
-    create function public.put_off() returns trigger language plpgsql as $$
+    create function public.delay_retry() returns trigger language plpgsql as $$
     begin
         insert into public.backoff values (new.scheduled_at - statement_timestamp());
         new.scheduled_at := new.scheduled_at + interval '1 hour';
         return new;
     end $$;
-    create trigger put_off before update on leasehold.job for each row
+    create trigger delay_retry before update on leasehold.job for each row
         when (old.held and not new.held and new.scheduled_at > statement_timestamp())
-        execute function public.put_off()";
+        execute function public.delay_retry()";
 
 /// A service with its own bucket.
-pub struct S3Rig {
-    pub rig: Rig,
+pub struct S3Fixture {
+    pub fixture: Fixture,
     pub s3: S3Server,
 }
 
-impl Deref for S3Rig {
-    type Target = Rig;
+impl Deref for S3Fixture {
+    type Target = Fixture;
 
-    fn deref(&self) -> &Rig {
-        &self.rig
+    fn deref(&self) -> &Fixture {
+        &self.fixture
     }
 }
 
-impl S3Rig {
+impl S3Fixture {
     /// Starts a service that caches nothing between two reads, so that each read asks the store.
     pub async fn new() -> Self {
         Self::with(settings()).await
@@ -57,11 +57,11 @@ impl S3Rig {
         let s3 = S3Server::start().unwrap();
         let settings = Settings { cache_bytes: 0, recheck: Duration::ZERO, ..settings };
         let folder = std::env::temp_dir().join("pastes-no-folder");
-        let rig = Rig::on(store_of(&s3.endpoint()), folder, settings).await;
-        rig.client.batch_execute(PUT_OFF).await.unwrap();
+        let fixture = Fixture::on(store_of(&s3.endpoint()), folder, settings).await;
+        fixture.client.batch_execute(DELAY_RETRIES).await.unwrap();
         // Drop the requests of the start, which no test is about.
         s3.clear_log();
-        Self { rig, s3 }
+        Self { fixture, s3 }
     }
 
     /// Returns the keys in the bucket, without the id of the store.
@@ -110,8 +110,8 @@ impl S3Rig {
         for key in self.keys() {
             let bytes = self.s3.read_object(&key).unwrap().unwrap();
             let hash = pastes::store::hash_of(&bytes);
-            assert!(key.contains(&hash), "{key} has other bytes than it says");
-            assert!(found.insert(hash), "{key} is there twice");
+            assert!(key.contains(&hash), "{key} does not have the bytes of its hash");
+            assert!(found.insert(hash), "{key} has a duplicate");
         }
         assert_eq!(found, live, "the bucket and the table");
         let mut deleted = HashSet::new();

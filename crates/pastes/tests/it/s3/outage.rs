@@ -5,136 +5,136 @@ use std::time::Duration;
 use leasehold_testing::s3::{Op, Rule};
 use pastes::{CreateError, ReadError, Reading, Settings, ShortCode};
 
-use super::S3Rig;
-use crate::rig::{new, settings, until};
+use super::S3Fixture;
+use crate::fixture::{new, settings, until};
 
 /// Retries while the paste is in progress and the sum of the backoffs is within `limit`.
-async fn try_for(rig: &S3Rig, code: &ShortCode, limit: Duration) {
-    rig.work().await;
-    while rig.status(code).await == "IN_PROGRESS" && rig.backoff().await <= limit {
-        let wait = rig.wait().await.expect("a paste in progress has a job");
-        rig.later(wait).await;
-        rig.work().await;
+async fn try_for(fixture: &S3Fixture, code: &ShortCode, limit: Duration) {
+    fixture.work().await;
+    while fixture.status(code).await == "IN_PROGRESS" && fixture.backoff().await <= limit {
+        let wait = fixture.wait().await.expect("a paste in progress has a job");
+        fixture.later(wait).await;
+        fixture.work().await;
     }
 }
 
 #[tokio::test]
-async fn e18_a_store_that_fails_for_twenty_seconds_costs_no_paste() {
-    let rig = S3Rig::with(Settings { direct_upload: true, ..settings() }).await;
-    rig.s3.go_down();
-    let code = rig.paste("timeout").await;
-    assert!(rig.s3.wait_turned_away(1).await, "the direct upload tried");
-    try_for(&rig, &code, Duration::from_secs(20)).await;
-    assert_eq!(rig.status(&code).await, "IN_PROGRESS");
-    assert!(matches!(rig.pastes.read(&code).await.unwrap(), Reading::Uploading { .. }));
-    assert!(rig.s3.turned_away() >= 4, "it was tried again and again");
-    rig.s3.come_back();
-    rig.work_it_off().await;
-    assert_eq!(rig.status(&code).await, "PROCESSED");
-    assert_eq!(rig.bytes(&code).await, b"timeout");
-    let dead = "select count(*) from leasehold.dead_job where name = 'pastes.upload'";
-    assert_eq!(rig.count(dead).await, 0);
-    rig.assert_settled().await;
+async fn e18_outage_of_twenty_seconds_fails_no_paste() {
+    let fixture = S3Fixture::with(Settings { direct_upload: true, ..settings() }).await;
+    fixture.s3.go_down();
+    let code = fixture.paste("timeout").await;
+    assert!(fixture.s3.wait_turned_away(1).await, "the direct upload tried");
+    try_for(&fixture, &code, Duration::from_secs(20)).await;
+    assert_eq!(fixture.status(&code).await, "IN_PROGRESS");
+    assert!(matches!(fixture.pastes.read(&code).await.unwrap(), Reading::Uploading { .. }));
+    assert!(fixture.s3.turned_away() >= 4, "it was retried");
+    fixture.s3.come_back();
+    fixture.work_it_off().await;
+    assert_eq!(fixture.status(&code).await, "PROCESSED");
+    assert_eq!(fixture.bytes(&code).await, b"timeout");
+    let dead = "select count(*) from leasehold_internal.dead_job where name = 'pastes.upload'";
+    assert_eq!(fixture.count(dead).await, 0);
+    fixture.assert_settled().await;
 }
 
 #[tokio::test]
-async fn e18_a_store_that_fails_for_good_makes_the_paste_failed() {
-    let rig = S3Rig::new().await;
-    let down = rig.s3.add(Rule::on(Op::Put).fail(500).always());
-    let code = rig.paste("no way").await;
-    try_for(&rig, &code, Duration::from_secs(600)).await;
-    assert_eq!(rig.status(&code).await, "FAILED");
-    assert_eq!(rig.s3.fired(down), 6, "six tries");
+async fn e18_paste_fails_if_the_store_keeps_failing() {
+    let fixture = S3Fixture::new().await;
+    let down = fixture.s3.add(Rule::on(Op::Put).fail(500).always());
+    let code = fixture.paste("no way").await;
+    try_for(&fixture, &code, Duration::from_secs(600)).await;
+    assert_eq!(fixture.status(&code).await, "FAILED");
+    assert_eq!(fixture.s3.fired(down), 6, "six attempts");
     let about_half_a_minute = Duration::from_secs(20)..Duration::from_secs(60);
-    let waited = rig.backoff().await;
+    let waited = fixture.backoff().await;
     assert!(about_half_a_minute.contains(&waited), "{waited:?} of waiting in between");
-    assert!(matches!(rig.pastes.read(&code).await, Err(ReadError::NotFound)));
-    let sql = "select last_error from leasehold.dead_job where name = 'pastes.upload'";
-    let why: String = rig.client.query_one(sql, &[]).await.unwrap().get(0);
-    assert!(why.contains("500"), "people see why: {why}");
-    assert_eq!(rig.count("select count(*) from pastes.staged").await, 1, "its bytes are not lost");
+    assert!(matches!(fixture.pastes.read(&code).await, Err(ReadError::NotFound)));
+    let sql = "select last_error from leasehold_internal.dead_job where name = 'pastes.upload'";
+    let why: String = fixture.client.query_one(sql, &[]).await.unwrap().get(0);
+    assert!(why.contains("500"), "operators see the reason: {why}");
+    assert_eq!(fixture.count("select count(*) from pastes.staged").await, 1, "its bytes are kept");
 
-    rig.s3.heal();
-    let next = rig.paste("no way").await;
-    rig.work_it_off().await;
-    assert_eq!(rig.bytes(&next).await, b"no way", "others with the same bytes go their way");
-    assert_eq!(rig.status(&code).await, "FAILED");
-    rig.expire(&code).await;
-    rig.sweep().await;
-    assert_eq!(rig.bytes(&next).await, b"no way");
-    rig.assert_settled().await;
+    fixture.s3.heal();
+    let next = fixture.paste("no way").await;
+    fixture.work_it_off().await;
+    assert_eq!(fixture.bytes(&next).await, b"no way", "a paste of the same bytes is not affected");
+    assert_eq!(fixture.status(&code).await, "FAILED");
+    fixture.expire(&code).await;
+    fixture.sweep().await;
+    assert_eq!(fixture.bytes(&next).await, b"no way");
+    fixture.assert_settled().await;
 }
 
 #[tokio::test]
-async fn e18_throttling_is_waited_out() {
+async fn e18_upload_succeeds_after_throttling() {
     for status in [429, 503] {
-        let rig = S3Rig::new().await;
-        let busy = rig.s3.add(Rule::on_everything().fail(status).times(4));
-        let code = rig.paste("slow down").await;
-        rig.work_it_off().await;
-        assert_eq!(rig.s3.fired(busy), 4);
-        assert_eq!(rig.status(&code).await, "PROCESSED", "after {status}");
-        rig.assert_settled().await;
+        let fixture = S3Fixture::new().await;
+        let busy = fixture.s3.add(Rule::on_everything().fail(status).times(4));
+        let code = fixture.paste("slow down").await;
+        fixture.work_it_off().await;
+        assert_eq!(fixture.s3.fired(busy), 4);
+        assert_eq!(fixture.status(&code).await, "PROCESSED", "after {status}");
+        fixture.assert_settled().await;
     }
 }
 
 #[tokio::test]
-async fn e18_bytes_in_progress_can_be_read_through_an_outage() {
-    let rig = S3Rig::with(Settings { serve_staged: true, ..settings() }).await;
-    rig.s3.go_down();
-    let code = rig.paste("from the database").await;
-    rig.work().await;
-    assert_eq!(rig.status(&code).await, "IN_PROGRESS");
-    assert_eq!(rig.bytes(&code).await, b"from the database");
-    rig.s3.come_back();
-    rig.work_it_off().await;
-    assert_eq!(rig.bytes(&code).await, b"from the database");
+async fn e18_staged_bytes_are_served_during_an_outage() {
+    let fixture = S3Fixture::with(Settings { serve_staged: true, ..settings() }).await;
+    fixture.s3.go_down();
+    let code = fixture.paste("from the database").await;
+    fixture.work().await;
+    assert_eq!(fixture.status(&code).await, "IN_PROGRESS");
+    assert_eq!(fixture.bytes(&code).await, b"from the database");
+    fixture.s3.come_back();
+    fixture.work_it_off().await;
+    assert_eq!(fixture.bytes(&code).await, b"from the database");
 }
 
 #[tokio::test]
-async fn e18_what_waits_for_the_store_is_bounded() {
-    let rig = S3Rig::with(Settings { staging_quota: 50, ..settings() }).await;
-    rig.s3.go_down();
-    let first = rig.paste(&"x".repeat(60)).await;
+async fn e18_staged_bytes_are_bounded() {
+    let fixture = S3Fixture::with(Settings { staging_quota: 50, ..settings() }).await;
+    fixture.s3.go_down();
+    let first = fixture.paste(&"x".repeat(60)).await;
     let full = async || {
-        let refused = rig.pastes.create(new("one more")).await;
+        let refused = fixture.pastes.create(new("one more")).await;
         matches!(refused, Err(CreateError::StagingFull { .. }))
     };
     until(full).await;
-    rig.s3.come_back();
-    rig.work_it_off().await;
-    assert_eq!(rig.status(&first).await, "PROCESSED");
-    until(async || rig.pastes.create(new("one more")).await.is_ok()).await;
+    fixture.s3.come_back();
+    fixture.work_it_off().await;
+    assert_eq!(fixture.status(&first).await, "PROCESSED");
+    until(async || fixture.pastes.create(new("one more")).await.is_ok()).await;
 }
 
 #[tokio::test]
 async fn e39_store_that_is_down_at_the_start_is_compared_before_it_is_used() {
-    let rig = S3Rig::new().await;
-    let code = rig.paste("kept").await;
-    rig.work_it_off().await;
-    rig.s3.go_down();
-    let store = super::store_of(&rig.s3.endpoint());
-    let started = pastes::Pastes::start(rig.engine.clone(), store, settings()).await;
+    let fixture = S3Fixture::new().await;
+    let code = fixture.paste("kept").await;
+    fixture.work_it_off().await;
+    fixture.s3.go_down();
+    let store = super::store_of(&fixture.s3.endpoint());
+    let started = pastes::Pastes::start(fixture.engine.clone(), store, settings()).await;
     let second = started.expect("creating needs no store");
     second.create(new("while it is down")).await.unwrap();
     // The bucket comes back with the id of another database: nothing is read from it.
-    let id = rig.s3.keys().into_iter().find(|key| key.ends_with("store-id")).unwrap();
-    let right = rig.s3.read_object(&id).unwrap().unwrap();
-    rig.s3.put_object(&id, b"00000000-0000-0000-0000-000000000000\n").unwrap();
-    rig.s3.clear_log();
-    rig.s3.come_back();
-    until(async || rig.s3.count(Op::Get) > 0).await;
+    let id = fixture.s3.keys().into_iter().find(|key| key.ends_with("store-id")).unwrap();
+    let right = fixture.s3.read_object(&id).unwrap().unwrap();
+    fixture.s3.put_object(&id, b"00000000-0000-0000-0000-000000000000\n").unwrap();
+    fixture.s3.clear_log();
+    fixture.s3.come_back();
+    until(async || fixture.s3.count(Op::Get) > 0).await;
     // The comparison has read the id. What follows from it may take a moment. No read before that:
-    // failed reads would open the breaker, which answers the same.
+    // failed reads would open the breaker, which responses the same.
     tokio::time::sleep(Duration::from_secs(1)).await;
-    let answer = second.read(&code).await;
-    assert!(matches!(answer, Err(ReadError::StoreDown { .. })), "{answer:?}");
-    rig.s3.put_object(&id, &right).unwrap();
+    let response = second.read(&code).await;
+    assert!(matches!(response, Err(ReadError::StoreDown { .. })), "{response:?}");
+    fixture.s3.put_object(&id, &right).unwrap();
     drop(second);
     // With the right id, the service uses it again by itself.
-    rig.s3.go_down();
-    let store = super::store_of(&rig.s3.endpoint());
-    let third = pastes::Pastes::start(rig.engine.clone(), store, settings()).await.unwrap();
-    rig.s3.come_back();
+    fixture.s3.go_down();
+    let store = super::store_of(&fixture.s3.endpoint());
+    let third = pastes::Pastes::start(fixture.engine.clone(), store, settings()).await.unwrap();
+    fixture.s3.come_back();
     until(async || matches!(third.read(&code).await, Ok(Reading::Ready(_)))).await;
 }

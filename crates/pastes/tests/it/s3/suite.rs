@@ -20,10 +20,10 @@ async fn listed(store: &Store) -> Vec<String> {
 /// Runs all checks on an empty store and leaves it empty.
 pub async fn run(store: &Store) {
     put_check_and_get(store).await;
-    a_second_put_is_harmless(store).await;
-    missing_objects_are_told_apart(store).await;
-    many_are_listed_and_deleted(store).await;
-    assert_eq!(listed(store).await, Vec::<String>::new(), "it is empty again");
+    second_put_is_harmless(store).await;
+    missing_objects_are_reported(store).await;
+    many_objects_are_listed_and_deleted(store).await;
+    assert_eq!(listed(store).await, Vec::<String>::new(), "the store is empty again");
 }
 
 async fn put_check_and_get(store: &Store) {
@@ -40,7 +40,7 @@ async fn put_check_and_get(store: &Store) {
     }
 }
 
-async fn a_second_put_is_harmless(store: &Store) {
+async fn second_put_is_harmless(store: &Store) {
     let bytes = Bytes::from_static(b"twice");
     let key = key_of(&bytes, 2);
     store.put_verified(&key, &bytes).await.unwrap();
@@ -54,16 +54,19 @@ async fn a_second_put_is_harmless(store: &Store) {
     assert!(store.delete_many(vec![key]).await.iter().all(Result::is_ok));
 }
 
-async fn missing_objects_are_told_apart(store: &Store) {
-    let nobody = key_of(b"nobody", 3);
-    assert!(matches!(store.get(&nobody, 6).await, Err(StoreError::Missing)));
-    assert!(matches!(store.check(&nobody, 6).await, Err(StoreError::Missing)));
-    let answers = store.delete_many(vec![nobody.clone(), nobody]).await;
-    assert!(answers.iter().all(Result::is_ok), "what is not there is deleted: {answers:?}");
+async fn missing_objects_are_reported(store: &Store) {
+    let missing = key_of(b"missing", 3);
+    assert!(matches!(store.get(&missing, 7).await, Err(StoreError::Missing)));
+    assert!(matches!(store.check(&missing, 7).await, Err(StoreError::Missing)));
+    let responses = store.delete_many(vec![missing.clone(), missing]).await;
+    assert!(
+        responses.iter().all(Result::is_ok),
+        "a missing object counts as deleted: {responses:?}"
+    );
     assert!(store.delete_many(Vec::new()).await.is_empty());
 }
 
-async fn many_are_listed_and_deleted(store: &Store) {
+async fn many_objects_are_listed_and_deleted(store: &Store) {
     let mut keys = Vec::new();
     for n in 0..1010_i64 {
         let bytes = Bytes::from(format!("object {n}"));
@@ -87,14 +90,18 @@ async fn many_are_listed_and_deleted(store: &Store) {
         let some: Vec<ObjectKey> = some.iter().map(|(key, _)| key.clone()).collect();
         // A server on a busy disk may need longer than one call's timeout for 1,000 objects. Deleted
         // objects stay deleted, so the queue retries, and so does this test.
-        let mut answers = store.delete_many(some.clone()).await;
+        let mut responses = store.delete_many(some.clone()).await;
         for _ in 0..5 {
-            assert_eq!(answers.len(), some.len());
-            if answers.iter().all(Result::is_ok) {
+            assert_eq!(responses.len(), some.len());
+            if responses.iter().all(Result::is_ok) {
                 break;
             }
-            answers = store.delete_many(some.clone()).await;
+            responses = store.delete_many(some.clone()).await;
         }
-        assert!(answers.iter().all(Result::is_ok), "{:?}", answers.iter().find(|one| one.is_err()));
+        assert!(
+            responses.iter().all(Result::is_ok),
+            "{:?}",
+            responses.iter().find(|one| one.is_err())
+        );
     }
 }

@@ -3,19 +3,21 @@
 //! # What is true
 //! - It lists every status that an operation can return, and every limit is the one in force.
 
+mod plain;
+
 use bytes::Bytes;
-use leasehold_http::failures::Problem;
 use leasehold_http::openapi::{Problems, add_problems, close_bodies, links};
+use leasehold_http::problems::Problem;
 use serde_json::{Value, json};
 use utoipa::OpenApi;
 
 use super::options::EXPIRES_PATTERN;
-use super::{api, operator, own, plain};
+use super::{api, operator, own};
 use crate::settings::Settings;
 
 #[derive(OpenApi)]
 #[openapi(
-    info(title = "Pastes", description = "Text that people share by a link, until it expires."),
+    info(title = "Pastes", description = "Text that users share by a link, until it expires."),
     paths(
         api::create,
         api::read,
@@ -74,7 +76,7 @@ pub fn document(settings: &Settings) -> Bytes {
     document["components"]["securitySchemes"] = json!({
         "owner": { "type": "http", "scheme": "bearer", "description": "An owner's token, from POST /api/v1/owners" },
         "deleteToken": { "type": "apiKey", "in": "header", "name": "X-Delete-Token", "description": "The token that came with the paste" },
-        "createToken": { "type": "apiKey", "in": "header", "name": "X-Create-Token", "description": "The token of a private service, which takes pastes from its holders only" },
+        "createToken": { "type": "apiKey", "in": "header", "name": "X-Create-Token", "description": "The token of a private service: only its holders create pastes" },
         "operator": { "type": "http", "scheme": "bearer", "description": "The operator's token" },
     });
     if settings.create_token.is_some() {
@@ -98,13 +100,13 @@ fn describe_create(document: &mut Value, settings: &Settings) {
     let fields = &mut create["properties"];
     fields["content"]["maxLength"] = json!(settings.max_size);
     fields["content"]["description"] = json!(format!(
-        "The text, at most {} bytes of UTF-8. Other bytes go to POST / as they are.",
+        "The text, at most {} bytes of UTF-8. Send other bytes to POST /.",
         settings.max_size
     ));
     fields["expiresIn"] = json!({
-        "description": "How long it lives: a length of time, or seconds.",
+        "description": "When it expires: a duration, or seconds.",
         "oneOf": [
-            { "type": "string", "pattern": EXPIRES_PATTERN, "examples": ["10m", "1d", "2 weeks"] },
+            { "type": "string", "pattern": EXPIRES_PATTERN, "examples": ["10m", "1h30m", "2 weeks"] },
             { "type": "integer", "minimum": 1, "maximum": settings.max_expiry.as_secs() },
             { "type": "null" },
         ],
@@ -122,21 +124,23 @@ fn describe_create(document: &mut Value, settings: &Settings) {
 
 fn problem(status: u16) -> &'static str {
     match status {
-        400 => "The request cannot be understood",
-        401 => "A token is needed, or is not known",
-        403 => "Not allowed: a wrong token, or banned content",
-        404 => "There is no such paste, or not any more; for operators: no token is configured",
+        400 => "The request is malformed",
+        401 => "A token is required, or is not known",
+        403 => "Not allowed: a wrong token, a form of another site, or banned content",
+        404 => "There is no such paste, or it has ended; for operators: no token is configured",
         408 => "The body did not arrive in time",
         409 => {
-            "Taken; used before for something else; to be read once by POST; not to be burnt; or another paste has the name"
+            "The custom link is taken; the idempotency key was sent with another paste; the paste burns after reading, or does not; or another paste has the name"
         }
-        410 => "The paste of this idempotency key is over",
+        410 => "The paste of this idempotency key has ended",
         413 => "Too large",
         415 => "Not JSON, or compressed",
-        422 => "Understood, but outside of what is allowed here",
-        507 => "All the bytes that the service may store are used up",
+        422 => "A value is not allowed here",
+        507 => "The quota of the service is used up",
         429 => "Too many requests from one address",
-        _ => "Not just now: the upload goes on, or the database or the store does not answer",
+        _ => {
+            "Try again later: the upload is in progress, or the database or the store does not respond"
+        }
     }
 }
 
@@ -146,7 +150,7 @@ mod tests {
     use leasehold_http::openapi::gaps;
 
     #[test]
-    fn every_operation_says_what_can_go_wrong_and_the_limits_in_force() {
+    fn every_operation_lists_its_problems_and_the_limits_in_force() {
         let settings = Settings { max_size: 777, ..Settings::default() };
         let document: Value = serde_json::from_slice(&document(&settings)).expect("JSON");
         assert_eq!(gaps(&document, PROBLEMS), [""; 0]);

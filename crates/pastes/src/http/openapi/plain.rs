@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use super::options::EXPIRES_PATTERN;
+use crate::http::options::EXPIRES_PATTERN;
 use crate::settings::Settings;
 
 const CODE_PATTERN: &str = "^[A-Za-z0-9_-]{1,32}$";
@@ -12,16 +12,16 @@ const LANGUAGE_PATTERN: &str = "^[A-Za-z0-9+#._ -]{1,40}$";
 
 /// Adds these operations to the document, which already has those of the API.
 pub fn describe(document: &mut Value, settings: &Settings) {
-    making(document, settings);
+    creating(document, settings);
     reading(document);
     forms(document);
     others(document);
 }
 
-fn making(document: &mut Value, settings: &Settings) {
+fn creating(document: &mut Value, settings: &Settings) {
     let option = |name: &str, description: &str, schema: Value| json!({ "name": name, "in": "query", "description": description, "schema": schema });
-    // An empty value counts as not given.
-    let given = |pattern: &str| json!({ "type": "string", "anyOf": [{ "pattern": pattern }, { "maxLength": 0 }] });
+    // An empty value counts as absent.
+    let or_empty = |pattern: &str| json!({ "type": "string", "anyOf": [{ "pattern": pattern }, { "maxLength": 0 }] });
     let created = &document["paths"]["/api/v1/pastes"]["post"];
     let mut headers = created["responses"]["201"]["headers"].clone();
     headers["Idempotent-Replayed"] = json!({ "schema": { "type": "string", "enum": ["true"] } });
@@ -30,18 +30,18 @@ fn making(document: &mut Value, settings: &Settings) {
     let mut paste = json!({
         "tags": ["plain"],
         "operationId": "pasteBytes",
-        "summary": "Makes a paste of the body, whatever bytes it has. Forms are taken too: curl -F file=@name",
+        "summary": "Create a paste of the body, whatever bytes it has, or of a form: curl -F file=@name",
         "parameters": [
-            option("expires", "How long it lives: 10m, 1d, 2 weeks, or seconds", given(EXPIRES_PATTERN)),
-            option("lang", "For colours; a language that is not known is refused", given(LANGUAGE_PATTERN)),
-            option("burn", "Readable once", json!({ "type": "string", "enum": ["", "1", "0", "true", "false", "yes", "no", "on", "off"] })),
-            option("alias", "A name of your own for the link", given(ALIAS_PATTERN)),
+            option("expires", "When it expires: 10m, 1h30m, 2 weeks, or seconds", or_empty(EXPIRES_PATTERN)),
+            option("lang", "For highlighting; an unknown language is refused", or_empty(LANGUAGE_PATTERN)),
+            option("burn", "Burn after reading", json!({ "type": "string", "enum": ["", "1", "0", "true", "false", "yes", "no", "on", "off"] })),
+            option("alias", "A custom link", or_empty(ALIAS_PATTERN)),
             key,
         ],
         "requestBody": { "required": true, "content": { "application/octet-stream": {
             "schema": { "type": "string", "format": "binary", "minLength": 1, "maxLength": settings.max_size } } } },
         "responses": { "201": {
-            "description": "The link, and a line end",
+            "description": "The link, and a newline",
             "headers": headers,
             "content": { "text/plain": { "schema": { "type": "string" } } } } },
         "security": security,
@@ -51,7 +51,7 @@ fn making(document: &mut Value, settings: &Settings) {
     paste["summary"] = json!("The same, for curl -T -");
     document["paths"]["/"]["put"] = paste.clone();
     paste["operationId"] = json!("putFile");
-    paste["summary"] = json!("The same, for curl -T name: the name of the file says its language");
+    paste["summary"] = json!("The same, for curl -T name: the name of the file sets the language");
     if let Some(parameters) = paste["parameters"].as_array_mut() {
         parameters.push(json!({ "name": "code", "in": "path", "required": true,
             "description": "The name of the file; the paste gets a code of its own",
@@ -61,7 +61,7 @@ fn making(document: &mut Value, settings: &Settings) {
     document["paths"]["/"]["get"] = json!({
         "tags": ["pages"],
         "operationId": "createPage",
-        "summary": "The page with the form that makes pastes",
+        "summary": "The page with the form that creates pastes",
         "responses": { "200": page("The form") },
     });
 }
@@ -80,7 +80,7 @@ fn reading(document: &mut Value) {
                     "headers": { "ETag": { "schema": { "type": "string" } } },
                     "content": { kind: { "schema": schema } },
                 },
-                "304": { "description": "The copy that you have is good" },
+                "304": { "description": "The client's copy is current" },
             },
         })
     };
@@ -96,13 +96,13 @@ fn reading(document: &mut Value) {
         "summary": "The link to a paste, as a QR code",
         "parameters": [code()],
         "responses": { "200": {
-            "description": "A picture",
+            "description": "An image",
             "content": { "image/svg+xml": { "schema": { "type": "string" } } } } },
     });
     document["paths"]["/{code}"]["get"] = json!({
         "tags": ["pages"],
         "operationId": "readPage",
-        "summary": "The page of a paste; its bytes for who asks for text/plain and not for a page",
+        "summary": "The page of a paste; its bytes if the client accepts text/plain and not text/html",
         "parameters": [code(), known],
         "responses": {
             "200": {
@@ -112,7 +112,7 @@ fn reading(document: &mut Value) {
                     "text/plain": { "schema": { "type": "string" } },
                 },
             },
-            "304": { "description": "The copy that you have is good" },
+            "304": { "description": "The client's copy is current" },
         },
     });
     let mut delete = document["paths"]["/api/v1/pastes/{code}"]["delete"].clone();
@@ -136,7 +136,7 @@ fn forms(document: &mut Value) {
         })
     };
     let copy = json!({
-        "description": "The last copy: a page for browsers, else the bytes",
+        "description": "The paste, which is deleted now: a page for browsers, else the bytes",
         "content": {
             "text/html": { "schema": { "type": "string" } },
             "text/plain": { "schema": { "type": "string" } },
@@ -145,14 +145,14 @@ fn forms(document: &mut Value) {
     });
     let how = json!({ "as": { "type": "string", "enum": ["page", "download"] } });
     document["paths"]["/{code}/burn"]["post"] =
-        form("burn", "Reads a paste that can be read once. It is gone then.", how, copy);
+        form("burn", "Read a paste that burns after reading, and delete it", how, copy);
     let token = json!({
-        "token": { "type": "string", "description": "The delete token; without it the owner's cookie decides" },
+        "token": { "type": "string", "description": "The delete token; without it the owner's cookie counts" },
         "paste": identity,
     });
     document["paths"]["/{code}/delete"]["post"] =
-        form("deleteForm", "Deletes a paste", token, page("Gone"));
-    let words = json!({
+        form("deleteForm", "Delete a paste", token, page("Deleted"));
+    let fields = json!({
         "reason": { "type": "string", "minLength": 1, "maxLength": 90, "pattern": "^[^\\u0000]*$" },
         "details": { "type": "string", "maxLength": 2000, "pattern": "^[^\\u0000]*$" },
         "contact": { "type": "string", "maxLength": 200, "pattern": "^[^\\u0000]*$" },
@@ -160,9 +160,9 @@ fn forms(document: &mut Value) {
     });
     let mut report = form(
         "reportForm",
-        "Tells the operator that a paste should not be there",
-        words,
-        page("Noted"),
+        "Report a paste to the operators",
+        fields,
+        page("Stored for the operators"),
     );
     report["requestBody"]["required"] = json!(true);
     report["requestBody"]["content"]["application/x-www-form-urlencoded"]["schema"]["required"] =
@@ -174,16 +174,16 @@ fn others(document: &mut Value) {
     document["paths"]["/mine"]["get"] = json!({
         "tags": ["pages"],
         "operationId": "minePage",
-        "summary": "The pastes that this browser listed as its own, by its cookie",
-        "parameters": [{ "name": "before", "in": "query", "description": "From the link to older ones", "schema": { "type": "string" } }],
+        "summary": "The pastes that this browser listed, by its cookie",
+        "parameters": [{ "name": "before", "in": "query", "description": "From the link to older pastes", "schema": { "type": "string" } }],
         "responses": { "200": page("A list") },
     });
     document["paths"]["/healthz"]["get"] = json!({
         "tags": ["plain"],
         "operationId": "health",
-        "summary": "200 when the database answers, else 503",
+        "summary": "200 if the database responds, else 503",
         "responses": { "200": {
-            "description": "It does",
+            "description": "The database responds",
             "content": { "text/plain": { "schema": { "type": "string" } } } } },
     });
     document["paths"]["/openapi.json"]["get"] = json!({

@@ -8,12 +8,12 @@ create or replace function pastes.create_paste(
     paste uuid,           -- the new identity
     alias boolean,        -- the user chose the code
     owner bytea,          -- hash of the owner's token, or null
-    hash text, content bytea, life interval, of_language text, burns boolean,
+    hash text, content bytea, life interval, language text, burns boolean,
     request_key bytea, request_payload bytea,
-    upload_after interval, attempts int
+    upload_after interval -- how long the upload job waits for the direct upload
 )
 returns table (short_code text, paste_id uuid, expires_at timestamptz, status text,
-               content_id bigint, object_id uuid, job_id bigint, replayed boolean)
+               content_id bigint, object_id uuid, replayed boolean)
 language plpgsql volatile
 set search_path = pastes, leasehold, pg_temp
 set enable_seqscan = off set jit = off set plan_cache_mode = force_generic_plan as $$
@@ -22,7 +22,7 @@ declare
     who bigint;
     known pastes.requests;
     now timestamptz := statement_timestamp();
-    job bigint;
+    upload bigint;
     kept record;
 begin
     if request_key is not null then
@@ -32,18 +32,18 @@ begin
             -- The key was seen before. If its first request was still running, the insert waited for it.
             select * into known from pastes.requests r where r.key_hash = request_key;
             if known.payload_hash <> request_payload then
-                raise exception 'this key came with another paste' using errcode = 'PB002';
+                raise exception 'this key was sent with another paste' using errcode = 'PB002';
             end if;
             -- Match the identity, too: the name may belong to another paste by now.
             return query
             select p.short_code::text, p.paste_id, p.expires_at, p.status::text, p.content_id,
-                   null::uuid, null::bigint, true
+                   null::uuid, true
               from pastes.pastes p
              where p.short_code = known.short_code and p.paste_id = known.paste_id
                and p.expires_at > now and p.deletion_status = 'NOT_EXPIRED'
                and p.status in ('IN_PROGRESS', 'PROCESSED');
             if not found then
-                raise exception 'the paste of this key is over' using errcode = 'PB006';
+                raise exception 'the paste of this key has ended' using errcode = 'PB006';
             end if;
             return;
         end if;
@@ -63,13 +63,13 @@ begin
             -- would keep the name until then.
             delete from pastes.staged s where s.short_code = code;
         end if;
-        with over as (
+        with ended as (
             update pastes.pastes p set short_code = '~' || p.paste_id
              where p.short_code = code and p.expires_at <= now
             returning p.paste_id
         )
-        update pastes.staged s set short_code = '~' || o.paste_id
-          from over o where s.short_code = code;
+        update pastes.staged s set short_code = '~' || e.paste_id
+          from ended e where s.short_code = code;
         if exists (select from pastes.pastes p where p.short_code = code) then
             raise exception 'alias taken' using errcode = 'PB005';
         end if;
@@ -87,15 +87,16 @@ begin
     insert into pastes.pastes as p
         (short_code, paste_id, user_id, content_hash, content_id, created_at, expires_at, language,
          burn)
-    values (code, paste, who, hash, kept.content_id, now, now + life, of_language, burns);
+    values (code, paste, who, hash, kept.content_id, now, now + life, language, burns);
     insert into leasehold.job as j (name, queue, kwargs, scheduled_at, max_attempts, tag)
-    values ('pastes.upload', 'pastes', jsonb_build_object('code', code, 'paste', paste),
-            now + upload_after, attempts, 'pastes.create')
-    returning j.id into job;
+    select k.name, k.queue, jsonb_build_object('code', code, 'paste', paste),
+           now + upload_after, k.max_attempts, 'pastes.create'
+      from pastes.jobs() k where k.job = 'upload'
+    returning j.id into upload;
     insert into pastes.staged (short_code, content_id, job_id, size, bytes)
-    values (code, kept.content_id, job, octet_length(content), content);
+    values (code, kept.content_id, upload, octet_length(content), content);
     return query select code, paste, now + life, 'IN_PROGRESS'::text, kept.content_id,
-                        kept.object_id, job, false;
+                        kept.object_id, false;
 exception
     -- Two users chose one name at the same time.
     when unique_violation then
@@ -111,7 +112,7 @@ end $$;
 -- Contents are locked in the order of their hashes, as in every function that locks several.
 create or replace function pastes.create_many(
     codes text[], ids uuid[], hashes text[], contents bytea[], lives double precision[], languages text[],
-    burns boolean[], upload_after interval, attempts int
+    burns boolean[], upload_after interval
 )
 returns table (short_code text, expires_at timestamptz, content_id bigint, object_id uuid)
 language plpgsql volatile
@@ -135,9 +136,9 @@ begin
         returning c.content_id, c.content_hash, c.object_id
     ), queued as (
         insert into leasehold.job as j (name, queue, kwargs, scheduled_at, max_attempts, tag)
-        select 'pastes.upload', 'pastes', jsonb_build_object('code', g.code, 'paste', g.id),
-               now + upload_after, attempts, 'pastes.create'
-          from given g
+        select k.name, k.queue, jsonb_build_object('code', g.code, 'paste', g.id),
+               now + upload_after, k.max_attempts, 'pastes.create'
+          from given g join pastes.jobs() k on k.job = 'upload'
         returning j.id, j.kwargs ->> 'code' as code
     ), made as (
         insert into pastes.pastes

@@ -1,10 +1,9 @@
--- Gives up one reference for each content named (a content may be named many times), in the statement
--- that makes its pastes DELETED. Dooms contents without a reference and enqueues the deletion of their
--- objects.
+-- Drops one reference for each content named (a content may be named many times), in the statement that
+-- makes its pastes DELETED. Dooms contents without a reference and enqueues the deletion of their objects.
 --
 -- Contents are locked in the order of their hashes: sweepers and creators that share contents wait for
 -- each other instead of deadlocking.
-create or replace function pastes.give_up(ids bigint[])
+create or replace function pastes.drop_references(ids bigint[])
 returns int
 language plpgsql volatile
 set search_path = pastes, leasehold, pg_temp
@@ -21,7 +20,7 @@ begin
         select c.content_id, c.ref_count from pastes.contents c
          where c.content_id = any (array(select k.id from counted k order by k.id))
          order by c.content_hash for update
-    ), given as (
+    ), dropped as (
         update pastes.contents c
            set ref_count = c.ref_count - k.times,
                state = case when c.ref_count = k.times then 'DOOMED' else c.state end,
@@ -30,20 +29,21 @@ begin
          where c.content_id = l.content_id
         returning c.content_id, c.state
     )
-    select array_agg(g.content_id) into doomed from given g where g.state = 'DOOMED';
-    perform pastes.delete_objects(doomed);
+    select array_agg(d.content_id) into doomed from dropped d where d.state = 'DOOMED';
+    perform pastes.enqueue_deletions(doomed);
     return coalesce(cardinality(doomed), 0);
 end $$;
 
 -- Enqueues the deletion of objects, 1,000 per job: the most that the store accepts in one call.
-create or replace function pastes.delete_objects(ids bigint[])
+create or replace function pastes.enqueue_deletions(ids bigint[])
 returns void
 language sql volatile set search_path = pastes, leasehold, pg_temp as $$
     insert into leasehold.job (name, queue, kwargs, max_attempts, tag)
-    select 'pastes.delete_objects', 'pastes.objects',
-           jsonb_build_object('contents', jsonb_agg(u.id)), 1000, 'pastes.expiry'
-      from unnest(ids) with ordinality as u (id, place)
-     group by (u.place - 1) / 1000
+    select k.name, k.queue, jsonb_build_object('contents', jsonb_agg(u.id)), k.max_attempts,
+           'pastes.expiry'
+      from pastes.jobs() k, unnest(ids) with ordinality as u (id, position)
+     where k.job = 'delete_objects'
+     group by k.name, k.queue, k.max_attempts, (u.position - 1) / 1000
 $$;
 
 -- Marks these contents GONE: their objects were deleted. Returns how many changed.
@@ -83,6 +83,7 @@ begin
        and p.deletion_status = 'DELETED';
     get diagnostics n = row_count;
     gone := gone + n;
+    -- Both conditions on the state: the first one is that of the index.
     delete from pastes.contents c where c.ctid = any (array(
         select d.ctid from pastes.contents d
          where d.state in ('DOOMED', 'GONE') and d.state = 'GONE'
@@ -111,7 +112,7 @@ end $$;
 
 -- Enqueues a new deletion job for contents that have been DOOMED for longer than `older_than`: an
 -- operator may have removed theirs.
-create or replace function pastes.remind_of_doomed(older_than interval, most int)
+create or replace function pastes.repeat_deletions(older_than interval, most int)
 returns int
 language plpgsql volatile set search_path = pastes, pg_temp set enable_seqscan = off as $$
 declare
@@ -119,9 +120,10 @@ declare
 begin
     late := array(
         select c.content_id from pastes.contents c
+         -- Both conditions on the state: the first one is that of the index.
          where c.state in ('DOOMED', 'GONE') and c.state = 'DOOMED'
            and c.changed_at < statement_timestamp() - older_than
          order by c.changed_at limit most);
-    perform pastes.delete_objects(late);
+    perform pastes.enqueue_deletions(late);
     return cardinality(late);
 end $$;

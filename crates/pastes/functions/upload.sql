@@ -68,21 +68,71 @@ language sql stable set search_path = pastes, pg_temp set enable_seqscan = off s
        and p.deletion_status = 'NOT_EXPIRED' and p.expires_at > statement_timestamp()
 $$;
 
--- Marks the paste of a buried upload job FAILED, whatever buried the job and why, in the transaction
--- that buries it. The paste expires within a day. Compares the job's id because a name can be used
--- again; if the staged bytes, which hold that id, are missing, the identity in the job decides.
-create or replace function pastes.upload_buried()
-returns trigger language plpgsql security definer set search_path = pastes, pg_temp as $$
+-- Marks the pastes among these FAILED that wait for an upload job which has ended: it is dead, whatever
+-- buried it and why, or an operator cancelled or deleted it. They expire within a day. A paste without
+-- staged bytes can never be uploaded, so it counts as well. A null id matches whichever paste has the code.
+-- Returns how many it marked.
+--
+-- The condition on the job is in the update: a job that an operator redrove meanwhile keeps its paste. The
+-- jobs are looked up by an array of ids, because a join with the view would read all of its rows. `is true`
+-- leaves the index of live pastes out, which would read every one of them.
+create or replace function pastes.fail_uploads(codes text[], ids uuid[])
+returns int
+language plpgsql volatile
+set search_path = pastes, leasehold, pg_temp
+set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off
+set plan_cache_mode = force_generic_plan as $$
+declare
+    failed int;
 begin
     update pastes.pastes p
        set status = 'FAILED',
            expires_at = least(p.expires_at, statement_timestamp() + interval '24 hours')
-     where p.short_code = new.kwargs ->> 'code' and p.status = 'IN_PROGRESS'
-       and coalesce((select s.job_id = new.id from pastes.staged s
-                      where s.short_code = new.kwargs ->> 'code'),
-                    p.paste_id::text = new.kwargs ->> 'paste');
-    return null;
+      from unnest(codes, ids) as u (code, id)
+     where p.short_code = u.code and p.paste_id = coalesce(u.id, p.paste_id)
+       and p.status = 'IN_PROGRESS' and (p.deletion_status = 'NOT_EXPIRED') is true
+       and not exists (
+           select from pastes.staged s
+            where s.short_code = u.code
+              and s.job_id = any (array(
+                      select j.id from leasehold.jobs j
+                       where j.stored_in = 'job'
+                         and j.id = any (array(
+                                 select t.job_id from pastes.staged t
+                                  where t.short_code = any (codes))))));
+    get diagnostics failed = row_count;
+    return failed;
 end $$;
 
-create or replace trigger pastes_upload_buried after insert on leasehold.dead_job
-    for each row when (new.name = 'pastes.upload') execute function pastes.upload_buried();
+-- Calls fail_uploads for at most `most` pastes that wait for their upload, in the order of their contents
+-- and codes, after the given ones. Returns how many were marked, and the last paste of the page; null after
+-- the last page.
+--
+-- The worker that buries a job marks its paste at once. This finds the others: the worker died in between,
+-- or housekeeping buried the job because its worker was lost or its time was over.
+create or replace function pastes.check_uploads(after_content bigint, after_code text, most int)
+returns table (failed int, last_content bigint, last_code text)
+language plpgsql volatile
+set search_path = pastes, pg_temp
+set enable_seqscan = off set jit = off set plan_cache_mode = force_generic_plan as $$
+declare
+    codes text[];
+    ids uuid[];
+    contents bigint[];
+begin
+    select array_agg(w.short_code::text), array_agg(w.paste_id), array_agg(w.content_id)
+      into codes, ids, contents
+      from (select p.short_code, p.paste_id, p.content_id from pastes.pastes p
+             where p.status = 'IN_PROGRESS' and (p.deletion_status = 'NOT_EXPIRED') is true
+               and (p.content_id, p.short_code) > (after_content, after_code)
+               -- Without staged bytes the job's own attempts decide, for an hour.
+               and (p.created_at < statement_timestamp() - interval '1 hour'
+                    or exists (select from pastes.staged s where s.short_code = p.short_code))
+             order by p.content_id, p.short_code limit most) w;
+    failed := coalesce(pastes.fail_uploads(codes, ids), 0);
+    if cardinality(codes) = most then
+        last_content := contents[most];
+        last_code := codes[most];
+    end if;
+    return next;
+end $$;

@@ -60,9 +60,10 @@ begin
         -- service waits for a statement. It ends what a creator made that had not locked the content
         -- yet.
         insert into leasehold.job (name, queue, kwargs, scheduled_at, max_attempts, tag)
-        select 'pastes.end_banned', 'pastes.objects', jsonb_build_object('hash', hash),
-               statement_timestamp() + u.wait, 20, 'pastes.end'
-          from unnest(array[interval '0', interval '10 seconds']) as u (wait);
+        select k.name, k.queue, jsonb_build_object('hash', hash), statement_timestamp() + u.wait,
+               k.max_attempts, 'pastes.end'
+          from pastes.jobs() k, unnest(array[interval '0', interval '10 seconds']) as u (wait)
+         where k.job = 'end_banned';
     else
         n := pastes.end_now(name, present.paste_id)::int;
     end if;

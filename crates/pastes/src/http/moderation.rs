@@ -8,13 +8,13 @@ use uuid::Uuid;
 
 use crate::model::{Ban, Moderated, Reported, TakenDown};
 
-/// What is wrong with a paste.
+/// A report about a paste.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ReportRequest {
     #[schema(min_length = 1, max_length = 2000, pattern = "^[^\\u0000]*$")]
     pub reason: String,
-    /// Where you can be reached.
+    /// Where the operators can reach you.
     #[serde(default)]
     #[schema(min_length = 1, max_length = 200, pattern = "^[^\\u0000]*$")]
     pub contact: Option<String>,
@@ -24,11 +24,11 @@ pub struct ReportRequest {
     pub paste: Option<Uuid>,
 }
 
-/// A paste that must go.
+/// A paste to take down.
 #[derive(Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct TakedownRequest {
-    /// The report: takes down the paste that it is about, and none that got the name later.
+    /// The report: takes down the paste that it is about, and no later paste of the same name.
     #[serde(default, deserialize_with = "id")]
     #[schema(minimum = 1)]
     pub report: Option<i64>,
@@ -36,14 +36,14 @@ pub struct TakedownRequest {
     #[serde(default)]
     #[schema(pattern = "^[A-Za-z0-9_-]{1,32}$")]
     pub code: Option<String>,
-    /// With a code: the SHA-256 that the paste must have. Without it a name that was reported for
+    /// With a code: the SHA-256 that the paste must have. Without it, a name that was reported for
     /// another paste is refused.
     #[serde(default)]
     #[schema(pattern = "^[0-9a-f]{64}$")]
     pub content_hash: Option<String>,
     #[schema(min_length = 1, max_length = 2000, pattern = "^[^\\u0000]*$")]
     pub reason: String,
-    /// Also takes down every copy of the same bytes, and refuses them from now on.
+    /// Also take down every copy of the same bytes, and refuse them from now on.
     #[serde(default)]
     pub ban: bool,
 }
@@ -64,7 +64,7 @@ fn id<'de, D: Deserializer<'de>>(input: D) -> Result<Option<i64>, D::Error> {
 pub struct TakedownDone {
     pub code: String,
     pub content_hash: String,
-    /// Pastes that were ended.
+    /// How many pastes it ended.
     pub pastes: u64,
     pub banned: bool,
 }
@@ -93,7 +93,7 @@ pub struct ReportEntry {
     pub contact: Option<String>,
     #[schema(value_type = String, format = DateTime)]
     pub reported_at: Timestamp,
-    /// The paste that was reported is still there. Another one of the same name does not count.
+    /// The reported paste has not ended. Another paste of the same name does not count.
     pub alive: bool,
 }
 
@@ -107,7 +107,7 @@ impl From<Reported> for ReportEntry {
 #[derive(Serialize, ToSchema)]
 pub struct Reports {
     pub reports: Vec<ReportEntry>,
-    /// Give it as `before` to list older ones; absent when there are none.
+    /// Send it as `before` to get the next page; absent on the last page.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub next: Option<i64>,
 }
@@ -130,12 +130,12 @@ impl From<Ban> for BanEntry {
 #[derive(Serialize, ToSchema)]
 pub struct Bans {
     pub bans: Vec<BanEntry>,
-    /// Give it as `before` to list older ones; absent when there are none.
+    /// Send it as `before` to get the next page; absent on the last page.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub next: Option<i64>,
 }
 
-/// Something that an operator did.
+/// An action of an operator.
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ActEntry {
@@ -144,7 +144,7 @@ pub struct ActEntry {
     pub code: Option<String>,
     pub content_hash: String,
     pub report: Option<i64>,
-    /// Pastes that were ended.
+    /// How many pastes it ended.
     pub pastes: u64,
     pub banned: bool,
     pub who: String,
@@ -174,7 +174,7 @@ impl From<Moderated> for ActEntry {
 #[derive(Serialize, ToSchema)]
 pub struct Moderation {
     pub acts: Vec<ActEntry>,
-    /// Give it as `before` to list older ones; absent when there are none.
+    /// Send it as `before` to get the next page; absent on the last page.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub next: Option<i64>,
 }

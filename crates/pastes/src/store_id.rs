@@ -25,67 +25,70 @@ use crate::store::{Store, StoreError};
 
 /// How long one statement may take.
 const CALL_LIMIT: Duration = Duration::from_secs(30);
-/// How often to ask again a store that did not respond.
-const AGAIN: Duration = Duration::from_secs(5);
+/// How long to wait before asking a store again that did not respond.
+const RETRY_AFTER: Duration = Duration::from_secs(5);
 /// Failed comparisons per warning: five minutes.
 const WARN_EVERY: u32 = 60;
 
-/// Compares the store with the database. Returns an error if they do not belong together.
-pub async fn settle(database: &Database, store: &Store) -> Result<(), StartError> {
+/// Compares the store with the database. Returns an error if they do not belong together. A store that
+/// does not respond is closed, and compared in the background until it does.
+pub async fn compare_or_close(database: &Database, store: &Store) -> Result<(), StartError> {
     match compare(database, store).await {
         Ok(()) => Ok(()),
-        Err(Trouble::Start(error)) => Err(error),
-        Err(Trouble::Store(error)) => {
-            tracing::warn!(%error, "the store does not answer; it is not used before it has been compared with the database");
+        Err(CompareError::Start(error)) => Err(error),
+        Err(CompareError::Store(error)) => {
+            tracing::warn!(%error, "the store does not respond; it is not used before it has been compared with the database");
             store.close();
-            tokio::spawn(ask_again(database.clone(), store.downgrade()));
+            tokio::spawn(compare_later(database.clone(), store.downgrade()));
             Ok(())
         }
     }
 }
 
 /// Retries until the store has been compared or its last handle is dropped.
-async fn ask_again(database: Database, store: crate::store::WeakStore) {
+async fn compare_later(database: Database, store: crate::store::WeakStore) {
     for failures in 1_u32.. {
-        tokio::time::sleep(AGAIN).await;
+        tokio::time::sleep(RETRY_AFTER).await;
         let Some(store) = store.upgrade() else { return };
         match compare(&database, &store).await {
             Ok(()) => return store.open(),
-            Err(Trouble::Store(error)) if failures.is_multiple_of(WARN_EVERY) => {
-                tracing::warn!(%error, "the store still does not answer; no paste is uploaded or read");
+            Err(CompareError::Store(error)) if failures.is_multiple_of(WARN_EVERY) => {
+                tracing::warn!(%error, "the store still does not respond; no paste is uploaded or read");
             }
-            Err(Trouble::Store(error)) => {
-                tracing::debug!(%error, "the store still does not answer");
+            Err(CompareError::Store(error)) => {
+                tracing::debug!(%error, "the store still does not respond");
             }
-            Err(Trouble::Start(error @ StartError::AnotherStore { .. })) => {
-                tracing::error!(%error, "this store is not used; start the service with the right one");
+            Err(CompareError::Start(error @ StartError::AnotherStore { .. })) => {
+                tracing::error!(%error, "the store is not used; start the service with the store of its database");
                 return;
             }
-            Err(Trouble::Start(error)) => tracing::warn!(%error, "the store was not compared"),
+            Err(CompareError::Start(error)) => {
+                tracing::warn!(%error, "the store was not compared; trying again");
+            }
         }
     }
 }
 
 /// Why the comparison did not succeed.
-enum Trouble {
+enum CompareError {
     Start(StartError),
     Store(StoreError),
 }
 
-impl<E: Into<StartError>> From<E> for Trouble {
+impl<E: Into<StartError>> From<E> for CompareError {
     fn from(error: E) -> Self {
         Self::Start(error.into())
     }
 }
 
-async fn compare(database: &Database, store: &Store) -> Result<(), Trouble> {
+async fn compare(database: &Database, store: &Store) -> Result<(), CompareError> {
     let mut session = SCHEMA.session(database).await?;
     let comparing = async {
         let rows = session.query_typed(RECORD, &[]).await?;
         let (id, known) = record(&rows)?;
         if known.is_some() {
             // Nothing is written to the store, so the row needs no lock while the store responds.
-            let found = store.read_id().await.map_err(Trouble::Store)?;
+            let found = store.read_id().await.map_err(CompareError::Store)?;
             check(store, &id, found, known)?;
             session.query_typed(MOVED, &[(&store.location(), Type::TEXT)]).await?;
             return Ok(());
@@ -94,10 +97,10 @@ async fn compare(database: &Database, store: &Store) -> Result<(), Trouble> {
         let transaction = session.transaction().await?;
         let rows = transaction.query_typed(&format!("{RECORD} for update"), &[]).await?;
         let (id, known) = record(&rows)?;
-        let mut found = store.read_id().await.map_err(Trouble::Store)?;
+        let mut found = store.read_id().await.map_err(CompareError::Store)?;
         if found.is_none() && known.is_none() {
-            store.write_id(&id).await.map_err(Trouble::Store)?;
-            found = store.read_id().await.map_err(Trouble::Store)?;
+            store.write_id(&id).await.map_err(CompareError::Store)?;
+            found = store.read_id().await.map_err(CompareError::Store)?;
         }
         check(store, &id, found, known)?;
         transaction.query_typed(MOVED, &[(&store.location(), Type::TEXT)]).await?;

@@ -1,25 +1,26 @@
 -- Ends pastes before they expire: deleted, burnt, taken down. Each function sets `expires_at` to now
--- and enqueues a job that gives up the reference at once; the sweep handles pastes that expire by
+-- and enqueues a job that drops the reference at once; the sweep handles pastes that expire by
 -- themselves.
 --
 -- Every function takes the paste's identity beside its code: another paste may get the name between the
 -- caller's read and its request.
 
 -- Enqueues the deletion of pastes that have ended, 500 per job: their codes and ids stay below the 64
--- KiB that the arguments of a job may have.
-create or replace function pastes.end_soon(codes text[], ids uuid[])
+-- KiB that the kwargs of a job may have.
+create or replace function pastes.enqueue_end(codes text[], ids uuid[])
 returns void
 language sql volatile set search_path = pastes, leasehold, pg_temp as $$
     insert into leasehold.job (name, queue, kwargs, max_attempts, tag)
-    select 'pastes.end', 'pastes.objects',
-           jsonb_build_object('codes', jsonb_agg(u.code order by u.place),
-                              'ids', jsonb_agg(u.id order by u.place)),
-           20, 'pastes.end'
-      from unnest(codes, ids) with ordinality as u (code, id, place)
-     group by (u.place - 1) / 500
+    select k.name, k.queue,
+           jsonb_build_object('codes', jsonb_agg(u.code order by u.position),
+                              'ids', jsonb_agg(u.id order by u.position)),
+           k.max_attempts, 'pastes.end'
+      from pastes.jobs() k, unnest(codes, ids) with ordinality as u (code, id, position)
+     where k.job = 'end'
+     group by k.name, k.queue, k.max_attempts, (u.position - 1) / 500
 $$;
 
--- Makes these pastes DELETED if they have ended, gives up their references, and deletes their staged
+-- Makes these pastes DELETED if they have ended, drops their references, and deletes their staged
 -- bytes. Returns how many. A paste whose name was used again is found under the name that create_paste
 -- gave it.
 --
@@ -31,7 +32,7 @@ set search_path = pastes, leasehold, pg_temp
 set enable_seqscan = off set jit = off set plan_cache_mode = force_generic_plan as $$
 declare
     now timestamptz := statement_timestamp();
-    claim bigint := leasehold.next_claim();
+    claim bigint := leasehold_internal.next_claim();
     names text[];
     contents bigint[];
     jobs bigint[];
@@ -54,7 +55,7 @@ begin
         returning p.content_id
     )
     select array_agg(e.content_id) into contents from ended e;
-    perform pastes.give_up(contents);
+    perform pastes.drop_references(contents);
     with dropped as (
         delete from pastes.staged s where s.short_code = any (names) returning s.job_id
     )
@@ -74,7 +75,7 @@ begin
     if not found then
         return false;
     end if;
-    perform pastes.end_soon(array[code], array[paste]);
+    perform pastes.enqueue_end(array[code], array[paste]);
     return true;
 end $$;
 
@@ -110,7 +111,7 @@ begin
     if not found then
         return false;
     end if;
-    perform pastes.end_soon(array[code], array[paste]);
+    perform pastes.enqueue_end(array[code], array[paste]);
     return true;
 end $$;
 
@@ -142,6 +143,6 @@ begin
         returning p.short_code, p.paste_id
     )
     select array_agg(e.short_code::text), array_agg(e.paste_id) into codes, ids from ended e;
-    perform pastes.end_soon(codes, ids);
+    perform pastes.enqueue_end(codes, ids);
     return coalesce(cardinality(codes), 0);
 end $$;

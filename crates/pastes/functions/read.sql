@@ -1,6 +1,6 @@
 -- Returns the pastes that readers may see: those that have not expired by the database's clock and have
 -- not failed. `life` is the number of seconds until they expire.
-create or replace function pastes.look(codes text[])
+create or replace function pastes.find_live(codes text[])
 returns table (code text, paste_id uuid, status text, content_id bigint, content_hash text,
                object_id uuid, size int, language text, burn boolean, created_at timestamptz,
                expires_at timestamptz, life double precision)

@@ -8,7 +8,7 @@ use leasehold_testing::TestDatabase;
 use pastes::{NewPaste, Pastes, Reading, Settings, ShortCode, Store};
 use tokio_postgres::Client;
 
-pub struct Rig {
+pub struct Fixture {
     pub pastes: Pastes,
     pub engine: Leasehold,
     pub client: Client,
@@ -21,7 +21,7 @@ pub fn settings() -> Settings {
     Settings { direct_upload: false, ..Settings::default() }
 }
 
-impl Rig {
+impl Fixture {
     pub async fn new() -> Self {
         Self::with(settings()).await
     }
@@ -112,7 +112,7 @@ impl Rig {
     }
 }
 
-impl Drop for Rig {
+impl Drop for Fixture {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.folder);
     }
@@ -129,5 +129,7 @@ pub async fn until(mut holds: impl AsyncFnMut() -> bool) {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     };
-    tokio::time::timeout(Duration::from_secs(60), asking).await.expect("it holds within a minute");
+    tokio::time::timeout(Duration::from_secs(60), asking)
+        .await
+        .expect("the condition holds within a minute");
 }
