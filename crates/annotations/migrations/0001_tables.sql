@@ -1,7 +1,8 @@
 -- The tables of the annotation service. Nothing else lives in this schema; it takes no lock on
 -- anything that existed before.
 
--- People. A name that was given up stays taken: nobody can become somebody who left.
+-- Accounts. A name stays taken after a rename and after the account was deleted: no user can take the name of
+-- another one, who may be known by it.
 create table annotations.user_account (
     id bigint generated always as identity primary key,
     name text collate "C" not null
@@ -12,7 +13,7 @@ create table annotations.user_account (
     deleted_at timestamptz,
     constraint user_name_is_taken unique (name)
 );
--- Names that somebody had before a rename: they are not given to anybody else.
+-- Names that users had before a rename. No other user can take them.
 create table annotations.former_name (
     name text collate "C" primary key,
     user_id bigint not null references annotations.user_account,
@@ -20,7 +21,7 @@ create table annotations.former_name (
 );
 create index former_name_of_user on annotations.former_name (user_id, given_up_at);
 
--- What people and their programs show. Nothing is kept but the hash.
+-- The credentials of users and their programs. Only the hash is stored.
 create table annotations.token (
     hash bytea primary key,
     user_id bigint not null references annotations.user_account,
@@ -28,16 +29,16 @@ create table annotations.token (
 );
 create index token_owner on annotations.token (user_id);
 
--- Who reads together. `__world__` is everybody, with or without an account, and has no members.
+-- Groups of readers. Every reader belongs to `__world__`, with or without an account; it has no members.
 create table annotations.user_group (
     id text collate "C" primary key
         constraint group_id_form check (id = '__world__' or id ~ '^[0-9A-Za-z]{8,22}$'),
     name text not null constraint group_name_length check (char_length(name) between 1 and 80),
-    -- Whoever knows the id of an open group may join it; a closed one is joined by its owner's hand.
+    -- Every user who knows the id of an open group may join it; of another one, users whom its owner invites.
     open boolean not null default false,
     owner_id bigint references annotations.user_account,
-    -- The group was moved into another one: from this moment on its notes are the other group's,
-    -- however long it takes until every row says so.
+    -- The group was moved into another one. From that commit on its notes belong to the other group, even
+    -- while their rows still name this one.
     moved_to text collate "C" references annotations.user_group,
     created_at timestamptz not null default statement_timestamp(),
     constraint moved_somewhere_else
@@ -54,7 +55,7 @@ create table annotations.membership (
 );
 create index membership_of_user on annotations.membership (user_id);
 
--- What is annotated.
+-- The pages that notes are about.
 create table annotations.document (
     id bigint generated always as identity primary key,
     -- Canonical: without fragment, host in lower case.
@@ -75,8 +76,8 @@ create table annotations.annotation (
     group_id text collate "C" not null references annotations.user_group,
     kind text collate "C" not null
         constraint annotation_kind check (kind in ('annotation', 'page_note', 'reply')),
-    -- What a reply answers, and what its conversation began with. Not a reference: a note may go
-    -- and leave its replies behind.
+    -- The note that a reply answers, and the first note of the conversation. No foreign keys: the replies to
+    -- a deleted note stay.
     parent_id text collate "C",
     root_id text collate "C",
     quote text not null default '' constraint annotation_quote_length check (octet_length(quote) <= 16384),
@@ -85,7 +86,7 @@ create table annotations.annotation (
     tags text[] not null default '{}' constraint annotation_tags check (cardinality(tags) <= 20),
     created_at timestamptz not null default statement_timestamp(),
     updated_at timestamptz not null default statement_timestamp(),
-    -- Raised by a trigger under the row's lock, whoever changes the row.
+    -- A trigger raises it under the row's lock at every change.
     version bigint not null default 1,
     constraint replies_answer_something check
         ((kind = 'reply') = (parent_id is not null) and (kind = 'reply') = (root_id is not null)),
@@ -98,7 +99,7 @@ create index annotation_of_user on annotations.annotation (user_id, updated_at, 
 create index annotation_of_group on annotations.annotation (group_id, updated_at, id);
 create index annotation_newest on annotations.annotation (updated_at, id);
 create index annotation_of_root on annotations.annotation (root_id) where root_id is not null;
--- People write the same tag in several ways. Here and not among the functions: an index needs it.
+-- Users write the same tag in several ways. Here and not among the functions: an index needs it.
 create function annotations.folded(tags text[])
 returns text[]
 language sql immutable parallel safe set search_path = pg_catalog, pg_temp as $$
@@ -106,7 +107,7 @@ language sql immutable parallel safe set search_path = pg_catalog, pg_temp as $$
 $$;
 create index annotation_tags_idx on annotations.annotation using gin (annotations.folded(tags));
 
--- Answers to requests that carried a key.
+-- The notes of requests that carried an idempotency key.
 create table annotations.request (
     key_hash bytea primary key,
     payload_hash bytea not null,
@@ -115,20 +116,20 @@ create table annotations.request (
 );
 create index request_age on annotations.request (created_at);
 
--- Work on many annotations that goes on in pieces: what it is, and how far it has come.
+-- Bulk operations on annotations, in steps: what each covers, and how far it has come.
 create table annotations.bulk (
     id bigint generated always as identity primary key,
     -- rename_user, delete_user, move_group, reindex_user, reindex_group, reindex_document,
     -- reindex_time, reindex_ids, reindex_all
     tag text collate "C" not null,
-    -- What is meant, as the tag needs it.
+    -- Which notes it covers; the keys depend on the tag.
     filter jsonb not null default '{}'::jsonb,
     priority int not null default 100,
     force boolean not null default false,
-    -- The last note that was done, and when that one had changed.
+    -- The cursor: the last note that a step handled, and when that note was last changed.
     after_at timestamptz not null default '-infinity',
     after_id text collate "C" not null default '',
-    -- How many are meant; null before the first piece, and where they are too many to count.
+    -- How many notes it covers; null before the first step, and from a million on.
     rows_total bigint,
     rows_done bigint not null default 0,
     created_at timestamptz not null default statement_timestamp(),

@@ -1,24 +1,24 @@
--- Owners put any person into their groups, and could not take anybody out again. From here on they
--- invite; the person accepts, declines, or blocks them. Also: a key, so that the place in a list that a
--- client carries tells nothing about the note that stands there; and which index is this database's own.
+-- Until now an owner made any user a member of a group, and could remove no member. From now on an owner
+-- invites, and the user accepts, declines, or blocks the owner. Also adds a key that seals the cursors of
+-- clients, so that a cursor reveals nothing about its note, and a record of the index that belongs to this
+-- database.
 --
--- Locks: the references to accounts and groups lock those tables against writes for as long as it takes
--- to make empty tables. A program of before this migration finds its functions gone, and answers 503
--- until it is replaced.
+-- The references to accounts and groups lock those tables against writes for as long as it takes to make empty
+-- tables. An older program does not find its functions, and responds with 503 until it is replaced.
 
 create table annotations.invitation (
     group_id text collate "C" not null references annotations.user_group,
     user_id bigint not null references annotations.user_account,
     invited_by bigint not null references annotations.user_account,
     invited_at timestamptz not null default statement_timestamp(),
-    -- Kept, so that the group does not ask again.
+    -- A declined invitation stays, so that the group cannot invite again.
     declined_at timestamptz,
     primary key (group_id, user_id)
 );
 create index invitation_of_user on annotations.invitation (user_id, invited_at);
 create index invitation_age on annotations.invitation (invited_at);
 
--- Whose invitations a person does not want.
+-- Owners whose invitations a user does not get.
 create table annotations.blocked (
     user_id bigint not null references annotations.user_account,
     blocked_id bigint not null references annotations.user_account,
@@ -34,7 +34,7 @@ create table annotations.secret (
 insert into annotations.secret (cursor_key)
 values (sha256(convert_to(gen_random_uuid()::text || gen_random_uuid()::text || gen_random_uuid()::text, 'UTF8')));
 
--- The index that was used first. Another one is not taken without a person's word.
+-- The index that was used first. The service uses another one only after an operator removed this record.
 create table annotations.index_identity (
     only_row boolean primary key default true constraint one_index check (only_row),
     identity text not null constraint index_identity_length check (octet_length(identity) <= 400),

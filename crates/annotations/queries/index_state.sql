@@ -1,13 +1,13 @@
--- When index and table were last seen equal, and whether the index is behind: a difference was found, a
--- job was deferred because the index lacked its note, or a job is overdue by more than $2 seconds.
+-- When index and table were last seen equal, and whether the index is behind: a difference was found, a job is
+-- deferred, or the job of a save (priority $3) is overdue by more than $2 seconds.
 --
 -- A save that was in flight when the check began its round has an earlier timestamp and was not
 -- compared. Hence the minute: no save takes that long.
 select m.equal_as_of - interval '1 minute',
-       exists (select from leasehold.mirror_difference d where d.mirror = $1)
+       exists (select from leasehold_internal.mirror_difference d where d.mirror = $1)
        or exists (select from leasehold.job j
-                   where j.queue = 'annotations' and j.name = 'index' and j.priority >= 1000000)
+                   where j.queue = 'annotations' and j.name = 'index' and j.deferred)
        or exists (select from leasehold.job j
-                   where j.queue = 'annotations' and j.name = 'index' and j.priority = 1
+                   where j.queue = 'annotations' and j.name = 'index' and not j.deferred and j.priority = $3
                      and j.scheduled_at < statement_timestamp() - make_interval(secs => $2))
-  from (select 1) one left join leasehold.mirror m on m.name = $1
+  from (select 1) one left join leasehold_internal.mirror m on m.name = $1

@@ -3,14 +3,14 @@
 use std::sync::LazyLock;
 
 use leasehold_http::assets::{Assets, CSS, JS, SVG};
-use leasehold_http::look::{CONTROLS_CSS, FRAME_CSS, theme_script};
+use leasehold_http::theme::{CONTROLS_CSS, LAYOUT_CSS, theme_script};
 
 /// For pages of other origins, under a fixed name that they can link to.
 pub const EMBED: &str = include_str!("../assets/scripts/embed.js");
 
 static STYLES: LazyLock<String> = LazyLock::new(|| {
     [
-        FRAME_CSS,
+        LAYOUT_CSS,
         CONTROLS_CSS,
         include_str!("../assets/styles/reader.css"),
         include_str!("../assets/styles/margin.css"),
@@ -39,7 +39,7 @@ pub static ASSETS: LazyLock<Assets> = LazyLock::new(|| {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn files_name_no_other_host() {
-        assert_eq!(super::ASSETS.strangers(), [""; 0]);
+    fn assets_reference_no_other_host() {
+        assert_eq!(super::ASSETS.with_external_references(), [""; 0]);
     }
 }

@@ -2,10 +2,10 @@
 //!
 //! # What is true
 //! - Each step is one short transaction. A save waits for one step at most.
-//! - After each step the worker pauses eight times as long, which leaves most of the database to
-//!   requests.
+//! - After each step the worker waits for a cooldown of eight times the duration of the step, which leaves
+//!   most of the database to requests. The mirror has a cooldown of its own, for the index.
 //! - Each step stores how far the operation has come: after a crash it resumes from there.
-//! - After 40 steps the job is snoozed and lines up again: deleting an account does not wait for a
+//! - After 40 steps the job is snoozed, so that other jobs run: deleting an account does not wait for a
 //!   re-index of everything.
 
 use std::time::{Duration, Instant};
@@ -22,13 +22,13 @@ use crate::service::Annotations;
 /// The queue of bulk operations.
 pub const QUEUE: &str = "annotations.bulk";
 /// Notes per step.
-const PIECE: i32 = 250;
-/// Steps before other operations have their turn.
-const TURN: usize = 40;
-/// The pause after a step, as a multiple of its duration.
-const REST: u32 = 8;
-/// The longest pause: one slow moment of the database must not delay the operation for minutes.
-const LONGEST_REST: Duration = Duration::from_secs(1);
+const NOTES: i32 = 250;
+/// Steps before the job is snoozed, so that other operations run.
+const STEPS: usize = 40;
+/// The cooldown after a step, as a multiple of its duration.
+const COOLDOWN: u32 = 8;
+/// The longest cooldown: one slow moment of the database must not delay the operation for minutes.
+const LONGEST_COOLDOWN: Duration = Duration::from_secs(1);
 
 #[derive(Job, Serialize, Deserialize)]
 #[job(name = "annotations.bulk", queue = "annotations.bulk", max_attempts = 1000)]
@@ -45,14 +45,14 @@ pub fn worker<S: Send + Sync + 'static>(
     annotations: &Annotations,
     builder: WorkerBuilder<S>,
 ) -> Result<WorkerBuilder<S>, StartError> {
-    let purge = Schedule::new("annotations.purge", "41 * * * *", "UTC", &Purge {})
+    let schedule = Schedule::new("annotations.purge", "41 * * * *", "UTC", &Purge {})
         .map_err(|error| StartError::Settings(error.to_string()))?;
     let (working, purging) = (annotations.clone(), annotations.clone());
     let builder = builder
         .queue(QUEUE, 2)
         .handle(move |job: Bulk, ctx: Ctx| work(working.clone(), job, ctx))
-        .handle(move |_: Purge| tidy(purging.clone()))
-        .schedule(purge);
+        .handle(move |_: Purge| purge(purging.clone()))
+        .schedule(schedule);
     Ok(match annotations.writes_index() {
         true => index_worker(annotations, builder),
         false => builder,
@@ -73,32 +73,32 @@ pub fn index_worker<S: Send + Sync + 'static>(
 
 async fn work(annotations: Annotations, job: Bulk, ctx: Ctx) -> JobResult {
     let sql = "select rows_changed, finished from annotations.bulk_step($1, $2)";
-    for _ in 0..TURN {
+    for _ in 0..STEPS {
         if ctx.stop_reason().is_some() {
-            return Err(JobError::retry("stopped between two pieces"));
+            return Err(JobError::retry("the worker stopped between two steps"));
         }
         let started = Instant::now();
-        let params = [(&job.bulk as _, Type::INT8), (&PIECE as _, Type::INT4)];
-        let row = annotations.slow_row(sql, &params).await.map_err(|error| trouble(&error))?;
+        let params = [(&job.bulk as _, Type::INT8), (&NOTES as _, Type::INT4)];
+        let row = annotations.slow_row(sql, &params).await.map_err(|error| failure(&error))?;
         if row.get(1) {
             return Ok(Outcome::Done);
         }
-        tokio::time::sleep((started.elapsed() * REST).min(LONGEST_REST)).await;
+        tokio::time::sleep((started.elapsed() * COOLDOWN).min(LONGEST_COOLDOWN)).await;
     }
     Ok(Outcome::Snooze(Duration::ZERO))
 }
 
-async fn tidy(annotations: Annotations) -> Result<(), JobError> {
+async fn purge(annotations: Annotations) -> Result<(), JobError> {
     loop {
         let row = annotations.slow_row("select annotations.purge()", &[]).await;
-        let gone: i64 = row.map_err(|error| trouble(&error))?.get(0);
+        let gone: i64 = row.map_err(|error| failure(&error))?.get(0);
         if gone < 10_000 {
             return Ok(());
         }
     }
 }
 
-fn trouble(error: &Refused) -> JobError {
+fn failure(error: &Refused) -> JobError {
     match error {
         Refused::Unavailable(why) => JobError::retry(why.to_string()),
         other => JobError::retry(other.to_string()),

@@ -13,7 +13,7 @@ use crate::model::Cursor;
 
 const TAG: usize = 12;
 /// Microseconds, [`Cursor::alone`], and the id.
-const PLACE: usize = 8 + 1 + 22;
+const PLAIN: usize = 8 + 1 + 22;
 
 /// Seals and opens cursors.
 #[derive(Clone)]
@@ -25,23 +25,23 @@ impl Seal {
     }
 
     pub fn close(&self, cursor: &Cursor) -> String {
-        let mut place = Vec::with_capacity(PLACE);
-        place.extend_from_slice(&cursor.updated_at.as_microsecond().to_be_bytes());
-        place.push(u8::from(cursor.alone));
-        place.extend_from_slice(cursor.id.as_str().as_bytes());
-        let tag = self.tag(&place);
-        let hidden = self.mask(&tag, &place);
+        let mut plain = Vec::with_capacity(PLAIN);
+        plain.extend_from_slice(&cursor.updated_at.as_microsecond().to_be_bytes());
+        plain.push(u8::from(cursor.alone));
+        plain.extend_from_slice(cursor.id.as_str().as_bytes());
+        let tag = self.tag(&plain);
+        let hidden = self.mask(&tag, &plain);
         tag.iter().chain(&hidden).map(|byte| format!("{byte:02x}")).collect()
     }
 
     pub fn open(&self, text: &str) -> Option<Cursor> {
-        let bytes = unhex(text).filter(|bytes| bytes.len() == TAG + PLACE)?;
+        let bytes = unhex(text).filter(|bytes| bytes.len() == TAG + PLAIN)?;
         let (tag, hidden) = bytes.split_at(TAG);
-        let place = self.mask(tag, hidden);
-        if !bool::from(self.tag(&place).ct_eq(tag)) {
+        let plain = self.mask(tag, hidden);
+        if !bool::from(self.tag(&plain).ct_eq(tag)) {
             return None;
         }
-        let (at, id) = place.split_first_chunk::<8>()?;
+        let (at, id) = plain.split_first_chunk::<8>()?;
         let (alone, id) = id.split_first()?;
         let updated_at = Timestamp::from_microsecond(i64::from_be_bytes(*at)).ok()?;
         let id = std::str::from_utf8(id).ok()?.parse().ok()?;
@@ -53,16 +53,16 @@ impl Seal {
         hash.finalize().to_vec()
     }
 
-    fn tag(&self, place: &[u8]) -> Vec<u8> {
-        let mut tag = self.hash(b"tag", place);
+    fn tag(&self, plain: &[u8]) -> Vec<u8> {
+        let mut tag = self.hash(b"tag", plain);
         tag.truncate(TAG);
         tag
     }
 
     /// Applied twice, it returns the input.
-    fn mask(&self, tag: &[u8], place: &[u8]) -> Vec<u8> {
+    fn mask(&self, tag: &[u8], bytes: &[u8]) -> Vec<u8> {
         let stream = self.hash(b"mask", tag);
-        place.iter().zip(stream).map(|(byte, mask)| byte ^ mask).collect()
+        bytes.iter().zip(stream).map(|(byte, mask)| byte ^ mask).collect()
     }
 }
 
@@ -87,12 +87,12 @@ mod tests {
     }
 
     #[test]
-    fn f24_a_sealed_place_comes_back_and_tells_nothing() {
+    fn f24_sealed_cursor_opens_unchanged_and_reveals_nothing() {
         let seal = Seal::new(vec![7; 32]);
         for at in [0, -1, 1_700_000_000_123_456] {
             let cursor = cursor(at);
             let text = seal.close(&cursor);
-            assert_eq!(text.len(), 86, "as the description of the interface says");
+            assert_eq!(text.len(), 86, "the length in the OpenAPI document");
             assert!(!text.contains(cursor.id.as_str()));
             assert_eq!(text, seal.close(&cursor), "the same in every process");
             assert_eq!(seal.open(&text), Some(cursor));
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn f24_no_other_text_is_a_place() {
+    fn f24_open_rejects_text_that_the_seal_did_not_make() {
         let seal = Seal::new(vec![7; 32]);
         let text = seal.close(&cursor(1));
         assert_eq!(Seal::new(vec![8; 32]).open(&text), None, "of another database");

@@ -1,12 +1,13 @@
 //! How the service talks to Postgres: a few sessions that reconnect by themselves.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use leasehold::database::{Database, Session};
 use leasehold::error::CallError;
 use leasehold::link::{Links, Param};
 use leasehold::migrate::{Migration, Schema};
+use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::Type;
@@ -33,14 +34,20 @@ pub const SCHEMA: Schema = Schema {
             name: "parents",
             sql: include_str!("../migrations/0003_parents.sql"),
         },
+        Migration {
+            version: 4,
+            name: "sessions",
+            sql: include_str!("../migrations/0004_sessions.sql"),
+        },
     ],
+    // In the order of their creation: a SQL function may call only those above it.
     functions: &[
-        ("people", include_str!("../functions/010_people.sql")),
-        ("groups", include_str!("../functions/015_groups.sql")),
-        ("save", include_str!("../functions/020_save.sql")),
-        ("find", include_str!("../functions/030_find.sql")),
-        ("bulk", include_str!("../functions/040_bulk.sql")),
-        ("index", include_str!("../functions/050_index.sql")),
+        ("accounts", include_str!("../functions/accounts.sql")),
+        ("groups", include_str!("../functions/groups.sql")),
+        ("save", include_str!("../functions/save.sql")),
+        ("find", include_str!("../functions/find.sql")),
+        ("bulk", include_str!("../functions/bulk.sql")),
+        ("index", include_str!("../functions/index.sql")),
     ],
 };
 
@@ -63,33 +70,33 @@ impl Sessions {
 
 /// Sessions for slow statements. Each statement has a session to itself, and the server cancels one that
 /// takes longer than its caller waits, or whose caller has left. Other statements do not queue behind
-/// them. A statement has its place until it has ended in the database.
-pub struct Apart {
+/// them. A statement keeps its permit until it has ended in the database.
+pub struct ExclusiveSessions {
     database: Database,
-    places: Arc<Semaphore>,
+    permits: Arc<Semaphore>,
     idle: Mutex<Vec<Session>>,
     /// Sends cancel requests.
     cancels: Arc<Links>,
     limit: Duration,
 }
 
-/// A session inside a transaction, and its place. If it is dropped before [`Self::ended`], the caller
-/// has left: the statement is cancelled, and the place is free when the database has ended it.
+/// A session inside a transaction, and its permit. If it is dropped before [`Self::ended`], the caller
+/// has left: the statement is cancelled, and the permit is free when the database has ended it.
 struct Running {
     session: Option<Session>,
-    place: Option<OwnedSemaphorePermit>,
+    permit: Option<OwnedSemaphorePermit>,
     /// The server process; `None` before the transaction began.
     backend: Option<i32>,
     cancels: Arc<Links>,
     limit: Duration,
 }
 
-impl Apart {
+impl ExclusiveSessions {
     /// `limit`: how long one statement may take, including the wait for a session.
     pub fn new(database: &Database, count: usize, limit: Duration) -> Self {
         Self {
             database: database.clone(),
-            places: Arc::new(Semaphore::new(count.max(1))),
+            permits: Arc::new(Semaphore::new(count.max(1))),
             idle: Mutex::default(),
             cancels: Arc::new(Links::new(database, 1, limit)),
             limit,
@@ -99,11 +106,11 @@ impl Apart {
     pub async fn query(&self, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>, Refused> {
         let late = || Refused::Unavailable(Unavailable::TimedOut(self.limit));
         let deadline = Instant::now() + self.limit;
-        let waiting = Arc::clone(&self.places).acquire_owned();
+        let waiting = Arc::clone(&self.permits).acquire_owned();
         let waiting = tokio::time::timeout_at(deadline.into(), waiting);
-        let place = waiting.await.map_err(|_| late())?.map_err(|_| late())?;
+        let permit = waiting.await.map_err(|_| late())?.map_err(|_| late())?;
         let answering = async {
-            let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
+            let idle = self.idle.lock().pop();
             let session = match idle.filter(|session| !session.is_closed()) {
                 Some(session) => session,
                 None => self.database.connect().await.map_err(|error| {
@@ -113,8 +120,8 @@ impl Apart {
             // Before this call times out: a statement without a caller would still cost the database.
             let left = deadline.saturating_duration_since(Instant::now()).mul_f32(0.9);
             let (cancels, limit) = (Arc::clone(&self.cancels), self.limit);
-            let (session, place) = (Some(session), Some(place));
-            let mut running = Running { session, place, backend: None, cancels, limit };
+            let (session, permit) = (Some(session), Some(permit));
+            let mut running = Running { session, permit, backend: None, cancels, limit };
             let asked = running.ask(left, sql, params).await;
             let session = running.ended();
             // Drops a session that failed, and its transaction with it.
@@ -124,7 +131,7 @@ impl Apart {
                     false => refusal(CallError::Database(error)),
                 }
             })?;
-            self.idle.lock().unwrap_or_else(PoisonError::into_inner).extend(session);
+            self.idle.lock().extend(session);
             Ok(rows)
         };
         match tokio::time::timeout_at(deadline.into(), answering).await {
@@ -156,16 +163,16 @@ impl Running {
         Ok(rows)
     }
 
-    /// The statement has ended, and its place is free. Returns the session.
+    /// The statement has ended, and its permit is free. Returns the session.
     fn ended(mut self) -> Option<Session> {
-        self.place.take();
+        self.permit.take();
         self.session.take()
     }
 }
 
 impl Drop for Running {
     fn drop(&mut self) {
-        let (Some(session), place) = (self.session.take(), self.place.take()) else { return };
+        let (Some(session), permit) = (self.session.take(), self.permit.take()) else { return };
         let (backend, limit) = (self.backend, self.limit);
         let cancels = Arc::clone(&self.cancels);
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
@@ -180,7 +187,7 @@ impl Drop for Running {
             }
             // Waits until the statement has ended; its timeout ends it at the latest.
             let _ = tokio::time::timeout(limit, session.batch_execute("rollback")).await;
-            drop((session, place));
+            drop((session, permit));
         });
     }
 }

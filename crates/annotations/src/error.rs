@@ -8,50 +8,52 @@ use leasehold::error::{ConnectError, SchemaError};
 #[derive(Debug, thiserror::Error)]
 pub enum Refused {
     /// The note is unknown, deleted, or not visible to this user; the user does not learn which.
-    #[error("there is no such annotation, or not any more")]
+    #[error("there is no such note, or it was deleted")]
     NotFound,
-    #[error("there is no such person")]
+    #[error("there is no such user")]
     NoSuchPerson,
-    #[error("there are no notes on this page")]
+    #[error("no note is about this page")]
     NoSuchPage,
     /// Also for other bulk operations. Finished ones are deleted after a week.
-    #[error("there is no such re-index, or not any more")]
+    #[error("there is no such re-index; finished ones are deleted after a week")]
     NoSuchReindex,
-    #[error("there is no such group for you")]
+    #[error("there is no such group, or you may not use it")]
     NoSuchGroup,
     /// Also returned to an operator who adds a member.
-    #[error("a person is in up to 1000 groups, and leaves one before they enter another")]
+    #[error("a user can be in 1000 groups at most; leave one before joining another")]
     TooManyGroups,
     #[error(
-        "you own this group and others are in it: hand it over to one of them first, or move its notes to another group"
+        "you own this group and it has other members; hand it over to one of them, or move its notes to another group, before you leave"
     )]
     OwnerLeaves,
     /// The user has as many open invitations as allowed, from one owner or in all.
-    #[error("this person has as many open invitations as they may have; they decide first")]
+    #[error(
+        "this user has too many open invitations; invite them again after they have answered some"
+    )]
     TooManyInvitations,
-    #[error("you have blocked 1000 people, and no more can be blocked; let one of them go first")]
+    #[error("you have blocked 1000 users, which is the limit; unblock one first")]
     TooManyBlocked,
-    #[error("somebody else wrote this")]
+    #[error("this belongs to another user")]
     NotYours,
-    #[error("a conversation stays with the readers for whom others have replied")]
+    #[error("other users have replied, so the conversation cannot move to another group")]
     HasReplies,
     #[error(
-        "a reply is in the group of what it answers; leave out the group, or begin a note of its own there"
+        "a reply is in the group of the note that it answers; leave out the group, or create a new note in the other group"
     )]
     ReplyElsewhere,
-    #[error("this was changed meanwhile; look at it as it is now, then change it again")]
+    #[error("the note was changed meanwhile; read it again before you change it")]
     ChangedMeanwhile,
     /// The account was deleted while the request was in flight.
-    #[error("this account is not there any more")]
+    #[error("this account was deleted")]
     AccountGone,
     #[error("this name is taken")]
     NameTaken,
-    #[error("this key came with something else before; use a new key for something new")]
+    #[error("this Idempotency-Key was used with another payload; use a new key")]
     KeyReused,
-    /// The text says what is wrong with it.
+    /// The text names what is wrong.
     #[error("{0}")]
     Malformed(String),
-    #[error("the database does not answer")]
+    #[error("the database does not answer; try again")]
     Unavailable(#[source] Unavailable),
 }
 
@@ -66,13 +68,13 @@ impl Refused {
 pub enum StartError {
     #[error("{0}")]
     Settings(String),
-    #[error("the tables of the annotation service are not there, or of another release")]
+    #[error("the tables of the annotation service are missing, or of another release")]
     NotMigrated,
     #[error("the search index cannot be opened: {0}")]
     Index(String),
     /// It would lack the notes that users search for, or have the notes of another database.
     #[error(
-        "the search index {place} is not the one that this database is used with: that is {known}, since {since}"
+        "the search index {place} does not belong to this database, which uses {known} since {since}"
     )]
     OtherIndex { place: String, known: String, since: String },
     #[error(transparent)]
@@ -109,7 +111,7 @@ impl From<Refused> for StartError {
 pub enum Unavailable {
     #[error("a statement failed: {}", leasehold::error::describe(.0))]
     Database(#[source] tokio_postgres::Error),
-    #[error("no answer within {0:?}")]
+    #[error("no response within {0:?}")]
     TimedOut(Duration),
     #[error("cannot connect: {0}")]
     NoConnection(String),

@@ -80,10 +80,10 @@ impl Annotations {
         viewer: Option<i64>,
         ids: &[String],
     ) -> Result<Vec<String>, Refused> {
-        let sql = "select w.id from unnest($2::text[]) with ordinality as w (id, place) \
+        let sql = "select w.id from unnest($2::text[]) with ordinality as w (id, position) \
                    where not exists (select from annotations.shown s where s.id = w.id \
                        and s.group_id = any ((select annotations.readable($1))::text[])) \
-                   order by w.place";
+                   order by w.position";
         let rows = self.rows(sql, &[(&viewer, Type::INT8), (&ids, Type::TEXT_ARRAY)]).await?;
         Ok(rows.iter().map(|row| row.get(0)).collect())
     }
@@ -139,7 +139,7 @@ impl Annotations {
         let mut found = Rows::default();
         for row in &rows {
             match row.get::<_, bool>("is_end") {
-                true => found.end = place(row),
+                true => found.end = end_cursor(row),
                 false => found.rows.extend(annotation(row)),
             }
         }
@@ -147,7 +147,7 @@ impl Annotations {
     }
 }
 
-fn place(row: &Row) -> Option<Cursor> {
+fn end_cursor(row: &Row) -> Option<Cursor> {
     let id: Option<&str> = row.get("id");
     Some(Cursor { updated_at: row.get("updated_at"), id: id?.parse().ok()?, alone: false })
 }

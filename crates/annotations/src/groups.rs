@@ -8,10 +8,10 @@
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
+use crate::accounts::check_name;
 use crate::error::Refused;
 use crate::id::random_group;
 use crate::model::{Group, Invitation, WORLD};
-use crate::people::check_name;
 use crate::service::Annotations;
 
 impl Annotations {
@@ -38,7 +38,7 @@ impl Annotations {
     pub async fn make_group(&self, who: i64, name: &str, open: bool) -> Result<Group, Refused> {
         let length = name.chars().count();
         if !(1..=80).contains(&length) || name.trim().is_empty() || name.contains('\0') {
-            return Err(Refused::malformed("a group's name has 1 to 80 characters"));
+            return Err(Refused::malformed("the name of a group must have 1 to 80 characters"));
         }
         let id = random_group();
         self.rows(

@@ -17,7 +17,7 @@ pub struct AnnotationId(String);
 
 /// Not an id.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-#[error("an id has 22 letters and digits")]
+#[error("an id must have 22 letters and digits")]
 pub struct BadId;
 
 impl AnnotationId {
@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ids_have_their_form_and_nothing_else_is_one() {
+    fn ids_parse_and_other_texts_do_not() {
         for _ in 0..100 {
             let id = AnnotationId::random();
             assert_eq!(id.as_str().parse(), Ok(id.clone()));
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn h8_tokens_are_compared_by_hash_and_never_shown() {
+    fn h8_tokens_compare_by_hash_and_hide_in_debug_output() {
         let token = Token::random();
         assert!(Token::parse(token.as_str()).is_some_and(|same| same.is(&token)));
         assert!(!Token::random().is(&token));

@@ -30,7 +30,7 @@ impl LatencyEstimate {
     }
 
     /// Records the latency of an answer.
-    pub fn saw(&self, time: Duration) {
+    pub fn record(&self, time: Duration) {
         let time = u64::try_from(time.as_micros()).unwrap_or(u64::MAX).max(1);
         // Concurrent calls may lose a sample, which a mean can tolerate.
         let mean = match self.0.load(Ordering::Relaxed) {
@@ -49,21 +49,21 @@ mod tests {
     const LIMIT: Duration = Duration::from_millis(800);
 
     #[test]
-    fn a_quick_index_is_not_waited_for_long_and_a_slow_one_never_past_the_limit() {
-        let pace = LatencyEstimate::default();
-        assert_eq!(pace.wait(LEAST, LIMIT), FIRST);
+    fn wait_follows_the_latency_within_its_bounds() {
+        let latency = LatencyEstimate::default();
+        assert_eq!(latency.wait(LEAST, LIMIT), FIRST);
         for _ in 0..100 {
-            pace.saw(Duration::from_millis(2));
+            latency.record(Duration::from_millis(2));
         }
-        assert_eq!(pace.wait(LEAST, LIMIT), LEAST);
+        assert_eq!(latency.wait(LEAST, LIMIT), LEAST);
         for _ in 0..200 {
-            pace.saw(Duration::from_millis(20));
+            latency.record(Duration::from_millis(20));
         }
-        let wait = pace.wait(LEAST, LIMIT);
+        let wait = latency.wait(LEAST, LIMIT);
         assert!(wait > 3 * Duration::from_millis(20) && wait < 5 * Duration::from_millis(20));
         for _ in 0..300 {
-            pace.saw(Duration::from_secs(2));
+            latency.record(Duration::from_secs(2));
         }
-        assert_eq!(pace.wait(LEAST, LIMIT), LIMIT);
+        assert_eq!(latency.wait(LEAST, LIMIT), LIMIT);
     }
 }

@@ -6,8 +6,8 @@
 //! In reading order:
 //! - [`Annotations::create`] commits a note and the job that brings it into the index together;
 //! - `find` reads rows for one user, [`Annotations::search`] asks the index first;
-//! - `people` has accounts and tokens, `groups` members and invitations, `bulk` operations on many
-//!   notes, `reindex` starts one;
+//! - `accounts` has users, tokens and sessions, `groups` members and invitations, `bulk` operations on
+//!   many notes, `reindex` starts one;
 //! - `mirror` declares what the index must equal; [`index`] has the stores;
 //! - [`http`] and [`pages`] are the interface for clients.
 //!
@@ -18,8 +18,8 @@
 
 #![forbid(unsafe_code)]
 
+mod accounts;
 pub mod assets;
-mod belonging;
 mod bulk;
 mod cursor;
 mod database;
@@ -29,11 +29,12 @@ mod groups;
 pub mod http;
 mod id;
 pub mod index;
+mod index_identity;
+mod lane;
 mod latency;
 mod mirror;
 mod model;
 pub mod pages;
-mod people;
 mod reindex;
 mod save;
 mod search;
@@ -45,6 +46,7 @@ pub use database::SCHEMA;
 pub use error::{Refused, StartError, Unavailable};
 pub use http::router;
 pub use id::{AnnotationId, BadId, Token};
+pub use lane::REINDEX_PRIORITIES;
 pub use mirror::{Index, NAME as MIRROR, QUEUE, declare, migrate, trigger_sql};
 pub use model::{
     Annotation, Change, Counts, Cursor, Filter, Found, Group, IndexState, Invitation, Kind,

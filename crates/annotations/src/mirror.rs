@@ -1,6 +1,6 @@
 //! The search index as a mirror of the table: declared here, kept equal by the engine.
 
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
@@ -8,11 +8,13 @@ use leasehold::Leasehold;
 use leasehold::breaker::Breaker;
 use leasehold::database::Database;
 use leasehold::mirror::{DirectWriter, Mirror, TargetError, Targets};
+use parking_lot::Mutex;
 use tokio_postgres::types::Type;
 
-use crate::belonging::{self, Gate, Identity};
 use crate::error::StartError;
 use crate::index::SearchIndex;
+use crate::index_identity::{self, GuardedIndex, Identity};
+use crate::lane;
 use crate::latency::LatencyEstimate;
 use crate::model::IndexState;
 use crate::service::Annotations;
@@ -26,11 +28,11 @@ pub const QUEUE: &str = "annotations";
 /// many saves there are.
 const DIRECT_EVERY: Duration = Duration::from_millis(200);
 /// Keys that may wait for the direct path.
-const DIRECT: usize = 1024;
-/// After this many failures in a row searches stop asking the index; after the pause one search probes
-/// it.
+const DIRECT_ROOM: usize = 1024;
+/// After this many failures in a row the breaker opens, and searches stop asking the index.
 const FAILURES: u32 = 3;
-const LEAVE_ALONE: Duration = Duration::from_secs(5);
+/// How long the breaker stays open before one search probes the index.
+const OPEN_FOR: Duration = Duration::from_secs(5);
 /// How long a result of [`Mirrored::state`] is cached.
 const FRESH: Duration = Duration::from_secs(1);
 
@@ -44,7 +46,7 @@ const DOCUMENT: &str = include_str!("../queries/document.sql");
 /// A store that can be searched and rebuilt.
 #[derive(Clone)]
 pub struct Index {
-    store: Arc<Gate>,
+    store: Arc<GuardedIndex>,
     writes: Writes,
     identity: Option<Identity>,
 }
@@ -54,7 +56,7 @@ type Writes = Arc<dyn Fn() -> bool + Send + Sync>;
 
 impl Index {
     pub fn new<T: SearchIndex + Targets>(store: Arc<T>) -> Self {
-        let store = Arc::new(Gate::new(Arc::clone(&store) as _, store));
+        let store = Arc::new(GuardedIndex::new(Arc::clone(&store) as _, store));
         Self { store, writes: Arc::new(|| true), identity: None }
     }
 
@@ -92,7 +94,7 @@ impl Index {
     ) -> Result<(), StartError> {
         let Some(identity) = &self.identity else { return Ok(()) };
         let writes = Arc::clone(&self.writes);
-        belonging::settle(identity, &self.store, move || writes(), session, database).await
+        index_identity::verify(identity, &self.store, move || writes(), session, database).await
     }
 }
 
@@ -106,20 +108,20 @@ pub fn declare(settings: &Settings) -> Mirror {
         .queue(QUEUE)
         .verify_after(settings.verify_after)
         .batch(settings.batch)
-        .direct(if settings.direct { DIRECT } else { 0 })
+        .direct(if settings.direct { DIRECT_ROOM } else { 0 })
         .direct_every(DIRECT_EVERY)
         .check_every(settings.check_every)
 }
 
 /// The index, with what searching and writing it needs.
 pub(crate) struct Mirrored {
-    pub index: Arc<Gate>,
+    pub index: Arc<GuardedIndex>,
     pub mirror: Mirror,
     writes: Writes,
     /// Empty while another process is the writer.
     direct: OnceLock<DirectWriter>,
     pub breaker: Breaker,
-    pub pace: LatencyEstimate,
+    pub latency: LatencyEstimate,
     known: Mutex<Option<(Instant, State)>>,
 }
 
@@ -139,8 +141,8 @@ impl Mirrored {
             index: store,
             writes,
             direct: OnceLock::new(),
-            breaker: Breaker::new(FAILURES, FAILURES, LEAVE_ALONE),
-            pace: LatencyEstimate::default(),
+            breaker: Breaker::new(FAILURES, FAILURES, OPEN_FOR),
+            latency: LatencyEstimate::default(),
             known: Mutex::new(None),
         };
         if mirrored.writes() {
@@ -160,8 +162,12 @@ impl Mirrored {
         // start.
         match tokio::time::timeout(START_LIMIT, self.index.current()).await {
             Ok(Ok(_)) => {}
-            Ok(Err(error)) => tracing::warn!(%error, "the search index does not answer yet"),
-            Err(_) => tracing::warn!("the search index does not answer yet"),
+            Ok(Err(error)) => {
+                tracing::warn!(%error, "the search index does not answer yet; Postgres answers searches alone");
+            }
+            Err(_) => tracing::warn!(
+                "the search index does not answer yet; Postgres answers searches alone"
+            ),
         }
         if settings.direct {
             self.direct.get_or_init(|| self.mirror.direct_writer(engine));
@@ -177,7 +183,7 @@ impl Mirrored {
 
     /// Returns the state, at most a second old. If Postgres cannot tell, nothing counts as equal.
     pub async fn state(&self, annotations: &Annotations) -> State {
-        let known = *self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = *self.known.lock();
         if let Some((asked, state)) = known
             && asked.elapsed() < FRESH
         {
@@ -185,7 +191,11 @@ impl Mirrored {
         }
         let sql = include_str!("../queries/index_state.sql");
         let overdue = annotations.settings().verify_after.as_secs_f64();
-        let params = [(&NAME as _, Type::TEXT), (&overdue as _, Type::FLOAT8)];
+        let params = [
+            (&NAME as _, Type::TEXT),
+            (&overdue as _, Type::FLOAT8),
+            (&lane::SAVE as _, Type::INT4),
+        ];
         let state = match annotations.row(sql, &params).await {
             Ok(row) => State {
                 index: if row.get(1) { IndexState::Behind } else { IndexState::Ok },
@@ -193,7 +203,7 @@ impl Mirrored {
             },
             Err(_) => State { index: IndexState::Behind, equal_as_of: None },
         };
-        *self.known.lock().unwrap_or_else(PoisonError::into_inner) = Some((Instant::now(), state));
+        *self.known.lock() = Some((Instant::now(), state));
         state
     }
 }
@@ -202,7 +212,8 @@ impl Mirrored {
 pub async fn migrate(client: &mut tokio_postgres::Client) -> Result<Vec<i32>, StartError> {
     let applied =
         crate::SCHEMA.up(client).await.map_err(|error| StartError::Settings(error.to_string()))?;
-    Mirror::install(&declare(&Settings::default()), client)
+    declare(&Settings::default())
+        .install(client)
         .await
         .map_err(|error| StartError::Settings(error.to_string()))?;
     Ok(applied)

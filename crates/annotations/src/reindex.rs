@@ -3,22 +3,18 @@
 //! A re-index changes no row. It asks for a comparison of each note with the index, at a lower priority
 //! than live saves; `force` also writes notes that are equal.
 
-use std::ops::RangeInclusive;
-
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use tokio_postgres::types::Type;
 
 use crate::error::Refused;
 use crate::id::AnnotationId;
+use crate::lane::REINDEX_PRIORITIES;
 use crate::save::canonical;
 use crate::service::Annotations;
 
 /// The most notes that one request may name.
 pub const MOST_IDS: usize = 1000;
-/// Live saves have 1; jobs that were deferred because the index lacked their note have 1,000,000 and
-/// more.
-const PRIORITIES: RangeInclusive<i32> = 2..=999_999;
 
 /// What to compare.
 #[derive(Clone, Debug)]
@@ -89,7 +85,7 @@ impl Annotations {
     /// Returns the number of notes that a re-index would cover.
     pub async fn count_reindex(&self, what: &What) -> Result<i64, Refused> {
         let filter = self.filter(what).await?;
-        let sql = "select count(*) from annotations.meant($1)";
+        let sql = "select count(*) from annotations.covered_notes($1)";
         let row = self.slow_row(sql, &[(&filter, Type::JSONB)]).await?;
         Ok(row.get(0))
     }
@@ -102,10 +98,11 @@ impl Annotations {
     ) -> Result<i64, Refused> {
         let filter = self.filter(what).await?;
         let priority = priority.unwrap_or(what.usual_priority());
-        if !PRIORITIES.contains(&priority) {
-            return Err(Refused::malformed(
-                "a re-index has a priority from 2 to 999999: live saves have 1 and go first, what was put off goes last",
-            ));
+        if !REINDEX_PRIORITIES.contains(&priority) {
+            let (least, most) = REINDEX_PRIORITIES.into_inner();
+            return Err(Refused::malformed(format!(
+                "priority is {priority}; a re-index has a priority from {least} to {most}"
+            )));
         }
         let row = self
             .row(
@@ -142,7 +139,7 @@ impl Annotations {
         match row.get::<_, Option<i64>>(0) {
             None => Err(Refused::NoSuchReindex),
             Some(-1) => Err(Refused::malformed(
-                "only a re-index can be stopped; a rename, a departure and a moved group go on to their end",
+                "only a re-index can be stopped; a rename, a deletion of an account and a move of a group run to their end",
             )),
             Some(removed) => Ok(removed),
         }
@@ -170,7 +167,10 @@ impl Annotations {
                 json!({ "since": since.map(|at| at.to_string()), "until": until.map(|at| at.to_string()) })
             }
             What::Ids(ids) if ids.is_empty() || ids.len() > MOST_IDS => {
-                return Err(Refused::malformed(format!("name 1 to {MOST_IDS} notes")));
+                return Err(Refused::malformed(format!(
+                    "ids names {} notes; it must name 1 to {MOST_IDS}",
+                    ids.len()
+                )));
             }
             What::Ids(ids) => {
                 json!({ "ids": ids.iter().map(AnnotationId::as_str).collect::<Vec<_>>() })

@@ -21,7 +21,7 @@ pub const LONGEST_QUOTE: usize = 16_384;
 pub const MOST_TAGS: usize = 20;
 /// The longest tag, in characters.
 pub const LONGEST_TAG: usize = 64;
-pub(crate) const NEEDS_TEXT: &str = "a note without a passage needs a text";
+pub(crate) const NEEDS_TEXT: &str = "a note without a passage must have a text";
 const LONGEST_URL: usize = 2000;
 const LONGEST_TITLE: usize = 300;
 
@@ -29,7 +29,9 @@ impl Annotations {
     pub async fn create(&self, author: &User, new: NewAnnotation) -> Result<Saved, Refused> {
         let kind = match (&new.reply_to, new.quote.is_empty()) {
             (Some(_), true) => Kind::Reply,
-            (Some(_), false) => return Err(Refused::malformed("a reply quotes nothing")),
+            (Some(_), false) => {
+                return Err(Refused::malformed("a reply has no quote; leave out the selector"));
+            }
             (None, false) => Kind::Annotation,
             (None, true) => Kind::PageNote,
         };
@@ -131,8 +133,8 @@ impl Annotations {
         Ok(())
     }
 
-    /// Tells the direct path after a commit, so that the index has it at once. Dropped under pressure;
-    /// the job remains.
+    /// Hands the note to the direct path after a commit, so that the index has it at once. The direct path
+    /// may drop it; the job remains.
     fn changed(&self, id: &AnnotationId) {
         if let Some(mirrored) = &self.0.mirrored {
             mirrored.changed(id.as_str());
@@ -151,7 +153,8 @@ fn check_group(group: Option<&str>) -> Result<(), Refused> {
 fn check_texts(text: &str, tags: &[String]) -> Result<(), Refused> {
     if text.len() > LONGEST_TEXT || text.contains('\0') {
         return Err(Refused::malformed(format!(
-            "a text has up to {LONGEST_TEXT} bytes, and no NUL"
+            "the text has {} bytes; it may have {LONGEST_TEXT}, and no NUL",
+            text.len()
         )));
     }
     let fits = |tag: &String| {
@@ -160,7 +163,7 @@ fn check_texts(text: &str, tags: &[String]) -> Result<(), Refused> {
     };
     if tags.len() > MOST_TAGS || !tags.iter().all(fits) {
         return Err(Refused::malformed(format!(
-            "a note has up to {MOST_TAGS} tags of 1 to {LONGEST_TAG} characters, without spaces around them"
+            "a note may have {MOST_TAGS} tags of 1 to {LONGEST_TAG} characters each, without spaces around them"
         )));
     }
     Ok(())
@@ -169,7 +172,8 @@ fn check_texts(text: &str, tags: &[String]) -> Result<(), Refused> {
 fn check_quote(new: &NewAnnotation) -> Result<(), Refused> {
     if new.quote.len() > LONGEST_QUOTE || new.quote.contains('\0') {
         return Err(Refused::malformed(format!(
-            "a quote has up to {LONGEST_QUOTE} bytes, and no NUL"
+            "the quote has {} bytes; it may have {LONGEST_QUOTE}, and no NUL",
+            new.quote.len()
         )));
     }
     Ok(())
@@ -179,7 +183,7 @@ fn check_quote(new: &NewAnnotation) -> Result<(), Refused> {
 pub fn canonical(text: &str) -> Result<String, Refused> {
     let bad = || {
         Refused::malformed(format!(
-            "the address of a page begins with http:// or https:// and has up to {LONGEST_URL} bytes"
+            "the address of a page must begin with http:// or https:// and may have {LONGEST_URL} bytes"
         ))
     };
     if text.len() > LONGEST_URL {
@@ -202,7 +206,9 @@ pub fn canonical(text: &str) -> Result<String, Refused> {
 fn key_hash(author: i64, key: &str) -> Result<Vec<u8>, Refused> {
     let fits = (1..=200).contains(&key.len()) && key.bytes().all(|b| (b' '..=b'~').contains(&b));
     if !fits {
-        return Err(Refused::malformed("an idempotency key has 1 to 200 printable characters"));
+        return Err(Refused::malformed(
+            "an Idempotency-Key must have 1 to 200 printable characters",
+        ));
     }
     Ok(Sha256::digest(format!("{author}\n{key}")).to_vec())
 }
@@ -225,7 +231,7 @@ mod tests {
     use super::canonical;
 
     #[test]
-    fn one_page_has_one_address() {
+    fn canonical_address_is_one_per_page() {
         for same in
             ["HTTP://Example.com/a?b#c", "http://example.com:80/a?b", "http://u:p@example.com/a?b"]
         {
@@ -238,7 +244,7 @@ mod tests {
         }
         assert!(
             canonical(&format!("http://a/{}", "ä".repeat(900))).is_err(),
-            "too long when written out"
+            "too long when percent-encoded"
         );
     }
 }

@@ -91,8 +91,8 @@ impl Annotations {
         let mut found = self.search_once(viewer, filter, Page { limit, ..page }).await?;
         for _ in 1..MOST_ROUNDS {
             // Postgres alone has already read as much as one response may cost.
-            let goes_on = found.rows.is_empty() && found.index != IndexState::Down;
-            let Some(next) = found.next.take_if(|_| goes_on) else { break };
+            let searches_on = found.rows.is_empty() && found.index != IndexState::Down;
+            let Some(next) = found.next.take_if(|_| searches_on) else { break };
             let page = Page { cursor: Some(&next), limit, ..page };
             found = self.search_once(viewer, filter, page).await?;
         }
@@ -110,9 +110,9 @@ impl Annotations {
         };
         let scope = self.scope(viewer, filter).await?;
         let settings = self.settings();
-        let wait = mirrored.pace.wait(settings.index_timeout, settings.index_limit);
+        let wait = mirrored.latency.wait(settings.index_timeout, settings.index_limit);
         // In its own task: whether the index answers matters even after this search has stopped waiting.
-        let (this, queries) = (self.clone(), questions(filter, scope, page));
+        let (this, queries) = (self.clone(), queries(filter, scope, page));
         let trusted = mirrored.breaker.is_trusted();
         let asking = tokio::spawn(async move { this.ask(&queries).await });
         let alone = || self.search_alone(viewer, filter, page, IndexState::Down);
@@ -159,22 +159,24 @@ impl Annotations {
     async fn ask(&self, queries: &[Query]) -> Option<Hits> {
         let mirrored = self.0.mirrored.as_ref()?;
         let started = Instant::now();
-        let question = mirrored.breaker.ask(started).ok()?;
+        let probe = mirrored.breaker.permit(started).ok()?;
         let asking = try_join_all(queries.iter().map(|query| mirrored.index.search(query)));
         let answer = tokio::time::timeout(self.settings().index_limit, asking).await;
         let hits = match answer {
             Ok(Ok(answers)) => {
-                mirrored.pace.saw(started.elapsed());
+                mirrored.latency.record(started.elapsed());
                 Some(Hits::merged(answers, queries.first().map_or(0, Query::size)))
             }
             Ok(Err(error)) => {
-                tracing::debug!(%error, "the index did not answer a search");
+                tracing::debug!(%error, "a query to the search index failed");
                 None
             }
             Err(_) => None,
         };
-        if question.tell(hits.is_some(), Instant::now()) {
-            tracing::warn!("the search index does not answer; Postgres answers alone");
+        if probe.report(hits.is_some(), Instant::now()) {
+            tracing::warn!(
+                "the breaker of the search index opened after repeated failures; Postgres answers searches alone"
+            );
         }
         hits
     }
@@ -189,7 +191,7 @@ impl Annotations {
         hits: Hits,
     ) -> Result<Found, Refused> {
         let state = mirrored.state(self).await;
-        let next = hits.next.as_ref().and_then(place);
+        let next = hits.next.as_ref().and_then(service_cursor);
         let among: Vec<String> = hits.hits.into_iter().map(|hit| hit.id).collect();
         let found = match among.is_empty() {
             true => Rows::default(),
@@ -234,7 +236,7 @@ struct Scope {
 }
 
 /// Returns one query per name.
-fn questions(filter: &Filter, scope: Scope, page: Page<'_>) -> Vec<Query> {
+fn queries(filter: &Filter, scope: Scope, page: Page<'_>) -> Vec<Query> {
     let former = scope.former_names.into_iter().map(Some);
     std::iter::once(filter.user.clone())
         .chain(former)
@@ -255,7 +257,7 @@ fn questions(filter: &Filter, scope: Scope, page: Page<'_>) -> Vec<Query> {
         .collect()
 }
 
-fn place(cursor: &index::Cursor) -> Option<Cursor> {
+fn service_cursor(cursor: &index::Cursor) -> Option<Cursor> {
     let id: AnnotationId = cursor.id.parse().ok()?;
     let updated_at = Timestamp::from_microsecond(cursor.updated).ok()?;
     Some(Cursor { updated_at, id, alone: false })
@@ -335,14 +337,14 @@ mod tests {
     }
 
     #[test]
-    fn own_rows_stand_where_they_belong_and_once() {
+    fn merge_puts_own_rows_in_order_and_once() {
         let own = list(&[(3, 60), (1, 50), (4, 40)], None);
         let (rows, next) = merged(list(&[(1, 50), (2, 30)], None), own, None, 10);
         assert_eq!((ids(&rows), next), (vec![60, 50, 40, 30], None));
     }
 
     #[test]
-    fn own_rows_behind_a_full_page_wait_for_the_next_one() {
+    fn merge_leaves_own_rows_after_the_end_to_the_next_page() {
         let end = Cursor::of(&row(2, 30));
         let found = list(&[(1, 50), (2, 30)], None);
         let (rows, next) = merged(found, list(&[(3, 20)], None), Some(end.clone()), 10);
@@ -350,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn f19_a_list_that_ends_early_ends_the_page() {
+    fn f19_list_that_ends_early_ends_the_page() {
         let found = list(&[(1, 50), (2, 30)], None);
         let (rows, next) = merged(found, list(&[(3, 60), (4, 40)], Some((4, 40))), None, 10);
         assert_eq!((ids(&rows), next), (vec![60, 50, 40], Some(Cursor::of(&row(4, 40)))));
@@ -360,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_off_comes_with_the_next_page() {
+    fn merge_continues_with_the_rows_that_it_cut_off() {
         let found = list(&[(1, 50), (2, 40), (3, 30)], None);
         let (rows, next) = merged(found, Rows::default(), None, 2);
         assert_eq!((ids(&rows), next), (vec![50, 40], Some(Cursor::of(&row(2, 40)))));

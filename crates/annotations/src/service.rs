@@ -9,7 +9,7 @@ use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
 use crate::cursor::Seal;
-use crate::database::{Apart, CALL_LIMIT, SCHEMA, Sessions};
+use crate::database::{CALL_LIMIT, ExclusiveSessions, SCHEMA, Sessions};
 use crate::error::{Refused, StartError};
 use crate::mirror::Mirrored;
 use crate::settings::Settings;
@@ -34,8 +34,8 @@ pub(crate) struct Inner {
     pub(crate) settings: Settings,
     sessions: Sessions,
     slow: Sessions,
-    by_words: Apart,
-    by_filter: Apart,
+    by_words: ExclusiveSessions,
+    by_filter: ExclusiveSessions,
     pub(crate) seal: Seal,
     pub(crate) mirrored: Option<Mirrored>,
 }
@@ -75,8 +75,8 @@ impl Annotations {
         }
         let sessions = Sessions::new(&database, SESSIONS, limit);
         let slow = Sessions::new(&database, SLOW_SESSIONS, limit);
-        let by_words = Apart::new(&database, WORD_SESSIONS, limit);
-        let by_filter = Apart::new(&database, FILTER_SESSIONS, limit);
+        let by_words = ExclusiveSessions::new(&database, WORD_SESSIONS, limit);
+        let by_filter = ExclusiveSessions::new(&database, FILTER_SESSIONS, limit);
         let mirrored = match index {
             Some(index) => Some(Mirrored::start(&engine, index, &settings).await),
             None => None,

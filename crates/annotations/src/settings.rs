@@ -19,8 +19,8 @@ pub struct Settings {
     pub limits: Limits,
     /// Allows its bearer to re-index and move groups. Default: none.
     pub operator_token: Option<Token>,
-    /// How long a search waits for the index before Postgres answers alone. Longer: more answers from a
-    /// slow index. Shorter: fewer users wait for one that is down. Default: 800 ms.
+    /// The longest that a search waits for the index before Postgres answers alone. Longer: more responses
+    /// from a slow index. Shorter: fewer users wait for one that is down. Default: 800 ms.
     pub index_limit: Duration,
     /// The least time that a search waits for the index before Postgres answers alone. A search waits
     /// four times as long as the index usually takes, if that is longer. Longer: users do not notice a
@@ -91,22 +91,23 @@ impl Settings {
         let bad = |text: String| Err(StartError::Settings(text));
         if !is_origin(&self.base_url) {
             return bad(format!(
-                "base URL {:?} is not one; write it as https://notes.example.org",
+                "base URL is {:?}; it must be a URL such as https://notes.example.org",
                 self.base_url
             ));
         }
         for origin in &self.origins {
             if !is_origin(origin) || origin.matches('/').count() != 2 {
                 return bad(format!(
-                    "{origin:?} is no origin; write it as http://127.0.0.1:3000, without a path"
+                    "origin is {origin:?}; it must be one such as http://127.0.0.1:3000, without a path"
                 ));
             }
         }
         if self.index_limit.is_zero() || self.index_limit > Duration::from_secs(10) {
-            return bad("the index has between 1 ms and 10 s to answer a search".to_owned());
+            let limit = self.index_limit;
+            return bad(format!("index limit is {limit:?}; it must be between 1 ms and 10 s"));
         }
         if self.batch == 0 || self.batch > 10_000 {
-            return bad("a pass takes between 1 and 10000 jobs".to_owned());
+            return bad(format!("batch is {}; it must be between 1 and 10000 jobs", self.batch));
         }
         Ok(())
     }
@@ -122,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn settings_that_do_not_fit_are_refused_with_words() {
+    fn invalid_settings_are_refused_with_a_reason() {
         assert!(Settings::default().check().is_ok());
         let with = |change: &dyn Fn(&mut Settings)| {
             let mut settings = Settings::default();

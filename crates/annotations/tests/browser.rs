@@ -8,18 +8,18 @@
 )]
 
 // Shared with the other tests, which use more of it.
-#[path = "it/gate.rs"]
+#[path = "it/fault_proxy.rs"]
 #[allow(dead_code, reason = "see above")]
-mod gate;
-#[path = "it/kind.rs"]
+mod fault_proxy;
+#[path = "it/faulty_index.rs"]
 #[allow(dead_code, reason = "see above")]
-mod kind;
-#[path = "it/rig.rs"]
+mod faulty_index;
+#[path = "it/fixture.rs"]
 #[allow(dead_code, reason = "see above")]
-mod rig;
-#[path = "it/switch.rs"]
+mod fixture;
+#[path = "it/index_kind.rs"]
 #[allow(dead_code, reason = "see above")]
-mod switch;
+mod index_kind;
 
 use std::path::Path;
 use std::process::Stdio;
@@ -33,13 +33,13 @@ use axum::routing::{get, post};
 use tokio::net::TcpListener;
 use tokio::process::Command;
 
-use self::rig::Rig;
+use self::fixture::Fixture;
 
 /// Time limit of all checks together; each has its own limit in the script.
 const LIMIT: Duration = Duration::from_secs(1200);
 
 #[tokio::test(flavor = "multi_thread")]
-async fn h3_h10_people_annotate_a_text_with_a_real_browser() {
+async fn h3_h10_users_annotate_a_text_in_a_real_browser() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/browser");
     // The helpers and their dependencies are those of the paste service's tests.
     let helpers = Path::new(env!("CARGO_MANIFEST_DIR")).join("../pastes/tests/browser");
@@ -56,16 +56,16 @@ async fn h3_h10_people_annotate_a_text_with_a_real_browser() {
         base_url: base.clone(),
         direct: true,
         origins: vec![control.clone()],
-        ..rig::settings()
+        ..fixture::settings()
     };
-    let rig = Arc::new(Rig::with(settings).await);
-    let service = annotations::router(rig.notes.clone());
-    let (limits, stop) = (rig::patient(), std::future::pending());
+    let fixture = Arc::new(Fixture::with(settings).await);
+    let service = annotations::router(fixture.notes.clone());
+    let (limits, stop) = (fixture::patient(), std::future::pending());
     let serving = tokio::spawn(annotations::http::serve_within(listener, service, limits, stop));
 
     // Another origin: it switches the index, and has a page with our script in it.
-    let store = Arc::clone(rig.store.as_ref().unwrap());
-    let (down, up, working) = (Arc::clone(&store), store, Arc::clone(&rig));
+    let store = Arc::clone(fixture.store.as_ref().unwrap());
+    let (down, up, working) = (Arc::clone(&store), store, Arc::clone(&fixture));
     let embedding = format!(
         "<!doctype html><title>Elsewhere</title><p id=words>Words of another page.</p>\
          <script src=\"{base}/embed.js\" defer></script>"

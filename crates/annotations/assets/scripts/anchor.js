@@ -1,8 +1,8 @@
 
-// Passages: from a selection to selectors, and back to a place in the text.
+// Passages: from a selection to selectors, and back to a range of the text.
 //
-// Positions count the letters of the text's element. A text that changed moves them, so the quote
-// and what stands around it decide.
+// Positions count the characters of the text's element. They move when the text changes, so the quote and the
+// text around it decide.
 Object.assign(notes, (() => {
   const { one, all } = notes;
   const around = 32;
@@ -19,7 +19,7 @@ Object.assign(notes, (() => {
     return found;
   }
 
-  // How many letters stand before a place.
+  // Returns how many characters are before a position.
   function offset(node, inside) {
     const range = document.createRange();
     range.setStart(body(), 0);
@@ -52,20 +52,20 @@ Object.assign(notes, (() => {
     { type: "TextPositionSelector", start, end },
   ];
 
-  // Where selectors lead to: [start, end], or null when the passage is gone.
+  // Returns the range of selectors as [start, end], or null if the text no longer has the passage.
   function find(selectors) {
     const text = body().textContent;
     const quote = selectors.find((it) => it.type === "TextQuoteSelector");
-    const place = selectors.find((it) => it.type === "TextPositionSelector");
+    const position = selectors.find((it) => it.type === "TextPositionSelector");
     if (!quote) return null;
     const { exact, prefix = "", suffix = "" } = quote;
-    if (place && text.slice(place.start, place.end) === exact) return [place.start, place.end];
+    if (position && text.slice(position.start, position.end) === exact) return [position.start, position.end];
     const whole = text.indexOf(prefix + exact + suffix);
     const start = whole >= 0 ? whole + prefix.length : text.indexOf(exact);
     return start >= 0 ? [start, start + exact.length] : null;
   }
 
-  // Marks a passage; it may go through several elements.
+  // Marks a passage, which may span several elements.
   function mark(key, [start, end]) {
     for (const piece of pieces()) {
       const from = Math.max(start, piece.start) - piece.start;
@@ -88,13 +88,13 @@ Object.assign(notes, (() => {
     }
   }
 
-  // Marks what the cards in the margin are about.
+  // Marks the passages of the cards in the margin.
   function markAll() {
     unmark();
     for (const card of all("#margin .is-annotation")) {
-      const place = find(JSON.parse(card.dataset.selectors));
-      card.classList.toggle("lost", place === null);
-      if (place) mark(card.dataset.note, place);
+      const range = find(JSON.parse(card.dataset.selectors));
+      card.classList.toggle("lost", range === null);
+      if (range) mark(card.dataset.note, range);
     }
   }
 

@@ -1,4 +1,5 @@
-// Writing notes, and comfort in reading them. The page can be read, searched and filtered without.
+// Writes notes, and updates the page without loading it again. The page can be read, searched and filtered
+// without scripts.
 //
 // These files are served as one; this one comes first.
 "use strict";
@@ -7,16 +8,16 @@ const notes = (() => {
   const all = (selector, from = document) => [...from.querySelectorAll(selector)];
   const limit = 20_000;
 
-  // Tells people who do not see the page change. The same words twice are still read twice.
+  // Announces a change to screen readers, also the same text twice.
   function say(words) {
-    const place = one("#say");
-    place.textContent = "";
+    const region = one("#announcements");
+    region.textContent = "";
     setTimeout(() => {
-      place.textContent = words;
+      region.textContent = words;
     }, 50);
   }
 
-  // Asks the service; the answer's JSON, or an error in words for people.
+  // Sends a request. Returns the JSON of the response, or throws an error that the page can show.
   async function ask(method, path, body, more) {
     const headers = { Accept: "application/json", ...more };
     if (body !== undefined) headers["Content-Type"] = "application/json";
@@ -29,11 +30,11 @@ const notes = (() => {
         signal: AbortSignal.timeout(limit),
       });
     } catch {
-      throw new Error("The service could not be reached. What you wrote is still here; try again.");
+      throw new Error("The service cannot be reached. Your text is still here; try again.");
     }
     if (response.status === 204) return null;
     const answer = await response.json().catch(() => ({}));
-    if (!response.ok) throw new Error(answer.detail ?? "That did not work.");
+    if (!response.ok) throw new Error(answer.detail ?? "The request failed.");
     return answer;
   }
 
@@ -41,11 +42,11 @@ const notes = (() => {
     { type: "TextualBody", value: text, purpose: "commenting" },
     ...tags.map((value) => ({ type: "TextualBody", value, purpose: "tagging" })),
   ];
-  // What a note says, without its tags.
+  // The text of a note, without its tags.
   const textIn = (note) => note.body.find((it) => it.purpose !== "tagging")?.value ?? "";
   const tagsOf = (text) => [...new Set(text.split(",").map((tag) => tag.trim()).filter(Boolean))];
 
-  // The theme: as the system has it, light, or dark.
+  // The theme: that of the system, light, or dark.
   function setUpTheme() {
     const root = document.documentElement;
     const button = one("#theme");
@@ -63,7 +64,7 @@ const notes = (() => {
         if (next === "auto") localStorage.removeItem("notes.theme");
         else localStorage.setItem("notes.theme", next);
       } catch {
-        // Then the choice lasts as long as the page.
+        // Without storage the choice lasts until the page is closed.
       }
       show();
       say(`Theme: ${next}`);

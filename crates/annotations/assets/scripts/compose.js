@@ -7,17 +7,17 @@
   const form = one("#compose");
   let passage = null;
 
-  // The bar comes with a selection in the text, and goes with it.
+  // The bar is visible while a passage of the text is selected.
   document.addEventListener("selectionchange", () => {
     const now = selected();
-    // Pressing the button may take the selection away; what was selected still counts then.
+    // Pressing the button may end the selection; the passage stays chosen.
     if (now) passage = now;
     bar.hidden = now === null;
   });
   if (!form) return;
 
-  // One note, however often it is sent: the same words with the same key. Other words get another one:
-  // with a key that came before, the service would refuse them.
+  // A repeated request has the same key, so that it makes one note. A changed text gets a new key: the service
+  // would refuse it with the old one.
   const freshKey = () => crypto.randomUUID?.() ?? `${Date.now()}-${Math.random()}`;
   let key = freshKey();
   let selectors = null;
@@ -29,7 +29,7 @@
     quote.hidden = about === null;
     quote.textContent = about?.[0].exact ?? "";
     form.hidden = false;
-    alarm(form, "");
+    showError(form, "");
     open(true);
     form.scrollIntoView({ block: "nearest" });
     one("#compose-text").focus();
@@ -41,21 +41,21 @@
     selectors = null;
   }
 
-  function alarm(where, words) {
-    const place = one(".alert", where);
-    place.textContent = words;
-    place.hidden = words === "";
+  function showError(where, words) {
+    const alert = one(".alert", where);
+    alert.textContent = words;
+    alert.hidden = words === "";
   }
 
-  // Sends a form; it stays as it is when that fails.
+  // Sends a form, which keeps its content if that fails.
   async function send(where, work) {
     const buttons = all("button", where);
     for (const button of buttons) button.disabled = true;
-    alarm(where, "");
+    showError(where, "");
     try {
       await work();
     } catch (error) {
-      alarm(where, error.message);
+      showError(where, error.message);
     } finally {
       for (const button of buttons) button.disabled = false;
     }
@@ -71,7 +71,7 @@
   one("#page-note").addEventListener("click", () => begin(null));
   one("[data-cancel]", form).addEventListener("click", () => {
     end();
-    // Not left in a field that nobody sees: keys would go there.
+    // A hidden field must not keep the focus: it would take the keyboard shortcuts.
     one("#page-note").focus();
   });
   form.addEventListener("input", () => {
@@ -88,7 +88,7 @@
       const tab = selectors ? "annotations" : "notes";
       end();
       say("Saved.");
-      // Filters that would hide the new note are dropped.
+      // Drop filters that would hide the new note.
       await go({ tab, q: "", user: "", tag: "", group: "" }, made.key);
     });
   });
@@ -158,23 +158,23 @@
       });
     },
     async edit(card) {
-      // What was changed in another window meanwhile is not written over.
+      // If-Match keeps this from overwriting a change in another window.
       const { note, version } = card.dataset;
-      let said = textOf(card);
+      let before = textOf(card);
       if (card.dataset.cut !== undefined) {
-        // The page has the beginning of it only, and saving that would lose the rest.
+        // The page has only the beginning of the text; saving that would lose the rest.
         try {
-          said = textIn(await ask("GET", `/api/annotations/${note}`));
+          before = textIn(await ask("GET", `/api/annotations/${note}`));
         } catch (error) {
           return say(error.message);
         }
       }
-      within(card, "Your note", said, tagsIn(card), async (text, tags) => {
+      within(card, "Your note", before, tagsIn(card), async (text, tags) => {
         const seen = { "If-Match": `"${version}"` };
         return (await ask("PATCH", `/api/annotations/${note}`, { body: bodies(text, tags) }, seen)).key;
       });
     },
-    // Asked twice: the second press, within a few seconds, does it.
+    // A second press within six seconds confirms.
     async delete(card, button) {
       if (button.dataset.sure === undefined) {
         button.dataset.sure = "";

@@ -1,8 +1,8 @@
 // Notes in the margin of any page: <script src="ORIGIN/embed.js" defer></script>
 //
-// The page's own origin must be allowed in the settings of the service, and be of the same site, as
-// www.example.org and notes.example.org are: else the browser keeps the log-in to itself. Log in at
-// the service: the notes that you may see are shown, and what you select can be annotated.
+// The settings of the service must allow the origin of the page. Page and service must be of the same site, as
+// www.example.org and notes.example.org are; otherwise the browser does not send the log-in. A user who is
+// logged in at the service sees their notes here, and can annotate the selection.
 "use strict";
 (() => {
   const service = new URL(document.currentScript.src).origin;
@@ -49,7 +49,7 @@
   const list = make("div", "", panel);
   let exact = "";
 
-  // One note, however often it is sent: the same words about the same passage have the same key.
+  // A repeated request has the same key, so that it makes one note.
   const freshKey = () => crypto.randomUUID?.() ?? `${Date.now()}-${Math.random()}`;
   let key = freshKey();
 
@@ -60,16 +60,16 @@
       ...options,
     });
     const answer = await response.json().catch(() => ({}));
-    if (!response.ok) throw new Error(answer.detail ?? "That did not work.");
+    if (!response.ok) throw new Error(answer.detail ?? "The request failed.");
     return answer;
   }
 
-  const said = (note) => note.body.find((it) => it.purpose !== "tagging")?.value ?? "";
+  const textOf = (note) => note.body.find((it) => it.purpose !== "tagging")?.value ?? "";
   const quoted = (note) =>
     note.target.selector?.find((it) => it.type === "TextQuoteSelector")?.exact ?? "";
 
-  // Whoever is not logged in is shown the way there.
-  async function greet() {
+  // Shows a link to the log-in to readers who are not logged in.
+  async function showLogIn() {
     const { user } = await ask("/api/profile");
     add.hidden = !user;
     enter.hidden = Boolean(user);
@@ -77,7 +77,7 @@
 
   async function refresh() {
     try {
-      await greet();
+      await showLogIn();
       const found = await ask(`/api/search?limit=100&url=${encodeURIComponent(here)}`);
       opener.textContent = `Notes (${found.rows.length}${found.next ? "+" : ""})`;
       status.textContent = found.rows.length === 0 ? "No notes on this page." : "";
@@ -86,7 +86,7 @@
           const card = make("article");
           make("b", note.creator.name, card);
           if (quoted(note)) make("blockquote", quoted(note), card);
-          make("p", said(note), card);
+          make("p", textOf(note), card);
           return card;
         }),
       );
@@ -113,11 +113,11 @@
   area.addEventListener("input", () => {
     key = freshKey();
   });
-  // Back from logging in.
+  // The user may have logged in meanwhile.
   addEventListener("focus", () => {
     if (!panel.hidden && !enter.hidden) refresh();
   });
-  // The focus fell to the page around, as from a button that rests. Nobody put it there.
+  // The browser moves the focus to the page when its button is disabled.
   const isLost = () => document.activeElement === document.body;
   form.addEventListener("submit", async (event) => {
     event.preventDefault();

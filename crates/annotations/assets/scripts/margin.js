@@ -1,20 +1,20 @@
 
-// The margin: filters without a new page, and the way between a passage and its note.
+// The margin: applies filters without loading the page again, and links passages with their notes.
 Object.assign(notes, (() => {
   const { one, all, say, ask, textIn, reader, url, markAll } = notes;
   if (!reader) return { refresh: async () => {} };
-  const place = one("#margin");
+  const margin = one("#margin");
   let latest = 0;
 
   const wanted = () => new URLSearchParams(location.search);
 
   const cardOf = (key) => one(`#margin [data-note="${CSS.escape(key)}"]`);
 
-  // Where the focus is in the margin, and how to put it back when everything there is new: onto the
-  // same thing, onto the filter that was chosen, or onto what stands where a deleted note stood.
+  // Returns a function that restores the focus after the margin was replaced: to the same control, to the chosen
+  // filter, or to the note in the position of a deleted one.
   function focused() {
     const at = document.activeElement;
-    if (!place.contains(at)) return () => {};
+    if (!margin.contains(at)) return () => {};
     const { tab, add } = at.dataset;
     const key = at.closest("[data-note]")?.dataset.note;
     const row = all("#margin .card").findIndex((card) => card.dataset.note === key);
@@ -30,7 +30,7 @@ Object.assign(notes, (() => {
     };
   }
 
-  // Fetches the notes for the filters in the address. Only the last question counts.
+  // Fetches the notes for the filters in the address. Only the last request counts.
   async function refresh({ focus } = {}) {
     const mine = ++latest;
     const query = wanted();
@@ -45,11 +45,11 @@ Object.assign(notes, (() => {
       if (mine !== latest) return;
       const page = new DOMParser().parseFromString(words, "text/html");
       const back = focused();
-      place.replaceChildren(...page.body.childNodes);
+      margin.replaceChildren(...page.body.childNodes);
       back();
     } catch {
       if (mine !== latest) return;
-      say("The notes could not be fetched; what you see is what was there before.");
+      say("The notes could not be loaded. The page shows the earlier ones.");
       return;
     }
     arrive();
@@ -63,10 +63,10 @@ Object.assign(notes, (() => {
     one("#find [name=tab]").value = wanted().get("tab") ?? "annotations";
   }
 
-  // Changes filters in the address, and shows what they leave.
+  // Changes filters in the address, and shows the notes that match.
   function go(changes, focus) {
     const query = wanted();
-    // Other notes begin at their beginning.
+    // Other filters start at the first page.
     query.delete("cursor");
     for (const [name, value] of Object.entries(changes)) {
       if (value) query.set(name, value);
@@ -77,14 +77,14 @@ Object.assign(notes, (() => {
     return refresh({ focus });
   }
 
-  // The fields say what the address says.
+  // Sets the fields to the filters in the address.
   function follow() {
     const query = wanted();
     one("#q").value = query.get("q") ?? "";
     one("#group").value = query.get("group") ?? "";
   }
 
-  // Shows all of a text of which the page has the beginning. Without an answer the link leads there.
+  // Shows the whole text of a note. If the request fails, opens the page of the note.
   async function lengthen(link) {
     const card = link.closest(".card");
     try {
@@ -98,7 +98,7 @@ Object.assign(notes, (() => {
     }
   }
 
-  // Brings a note and its passage into view.
+  // Scrolls a note and its passage into view.
   function show(key, { text = false } = {}) {
     for (const element of all(".chosen")) element.classList.remove("chosen");
     const card = cardOf(key);
@@ -115,7 +115,7 @@ Object.assign(notes, (() => {
     one("#open").setAttribute("aria-expanded", String(yes));
   }
 
-  place.addEventListener("click", (event) => {
+  margin.addEventListener("click", (event) => {
     if (event.ctrlKey || event.metaKey || event.shiftKey) return;
     const link = event.target.closest("a[data-tab], a[data-add], a[data-drop], a[data-cursor]");
     if (link) {

@@ -2,9 +2,9 @@
 
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
-use leasehold_http::body::keep;
-use leasehold_http::failures::IntoProblem;
-use leasehold_http::headers::{IDEMPOTENCY_KEY, REPLAYED, text};
+use leasehold_http::body::hold_memory;
+use leasehold_http::headers::{IDEMPOTENCY_KEY, IDEMPOTENT_REPLAYED, header_value};
+use leasehold_http::problems::{CommonProblem, IntoProblem};
 use leasehold_http::request::limit;
 use serde_json::value::{RawValue, to_raw_value};
 
@@ -21,13 +21,13 @@ use crate::search::{LARGEST_ANSWER, LARGEST_PAGE};
 pub const INDEX: HeaderName = HeaderName::from_static("x-index");
 const PAGE: usize = 50;
 /// The longest query, in characters.
-const LONGEST_QUESTION: usize = 200;
+const LONGEST_QUERY: usize = 200;
 
 /// Creates a note.
 #[utoipa::path(post, path = "/api/annotations", tag = "annotations", operation_id = "createAnnotation",
     request_body = CreateAnnotation,
-    params(("Idempotency-Key" = Option<String>, Header, description = "Repeating a request with its key gives the same note, and `Idempotent-Replayed: true`; with other content it is refused.", min_length = 1, max_length = 200, pattern = "^[!-~]([ -~]{0,198}[!-~])?$")),
-    responses((status = 201, description = "Made, or made before with the same key", body = AnnotationJson, headers(("Location" = String)))),
+    params(("Idempotency-Key" = Option<String>, Header, description = "A repeated request with this key returns the first note and `Idempotent-Replayed: true`; one with another payload is refused.", min_length = 1, max_length = 200, pattern = "^[!-~]([ -~]{0,198}[!-~])?$")),
+    responses((status = 201, description = "Created, now or by an earlier request with this key", body = AnnotationJson, headers(("Location" = String)))),
     security(("token" = [])))]
 pub async fn create(State(web): State<Shared>, request: Request) -> Answer {
     web.admit_save(&request)?;
@@ -38,15 +38,15 @@ pub async fn create(State(web): State<Shared>, request: Request) -> Answer {
     let viewer = author.id;
     // Runs to the end even if the client disconnects, so that the direct write is not lost.
     let annotations = web.annotations.clone();
-    let saved = Failure::undisturbed(async move { annotations.create(&author, new).await }).await?;
+    let saved = Failure::run_to_end(async move { annotations.create(&author, new).await }).await?;
     let json = AnnotationJson::of(&web, &saved.annotation, Some(viewer));
     let mut response = answer(StatusCode::CREATED, &json)?;
     let map = response.headers_mut();
     let place = format!("{}/api/annotations/{}", web.base_url, saved.annotation.id);
-    map.insert(header::LOCATION, text(&place));
+    map.insert(header::LOCATION, header_value(&place));
     map.insert(header::ETAG, etag(saved.annotation.version));
     if saved.replayed {
-        map.insert(REPLAYED, HeaderValue::from_static("true"));
+        map.insert(IDEMPOTENT_REPLAYED, HeaderValue::from_static("true"));
     }
     Ok(response)
 }
@@ -55,7 +55,7 @@ fn idempotency_key(headers: &HeaderMap) -> Result<Option<String>, Failure> {
     let Some(value) = headers.get(IDEMPOTENCY_KEY) else { return Ok(None) };
     match value.to_str().map(str::trim) {
         Ok(key) if (1..=200).contains(&key.len()) => Ok(Some(key.to_owned())),
-        _ => Err(Failure::malformed("Idempotency-Key has 1 to 200 printable characters.")),
+        _ => Err(Failure::malformed("Idempotency-Key must have 1 to 200 printable characters.")),
     }
 }
 
@@ -82,9 +82,9 @@ fn shown(web: &Shared, row: &Annotation, viewer: Option<i64>) -> Answer {
 /// Changes a note of your own.
 #[utoipa::path(patch, path = "/api/annotations/{key}", tag = "annotations", operation_id = "changeAnnotation",
     params(("key" = String, Path, pattern = "^[0-9A-Za-z]{22}$"),
-        ("If-Match" = Option<String>, Header, description = "The ETag that you have seen: if it was changed since, nothing is done.", pattern = "^(\\*|\"[0-9]{1,18}\")$")),
+        ("If-Match" = Option<String>, Header, description = "The ETag that you have seen. If the note was changed since, nothing is done.", pattern = "^(\\*|\"[0-9]{1,18}\")$")),
     request_body = ChangeAnnotation,
-    responses((status = 200, description = "As it is now", body = AnnotationJson, headers(("ETag" = String, description = "Its version, for If-Match")))),
+    responses((status = 200, description = "The note after the change", body = AnnotationJson, headers(("ETag" = String, description = "Its version, for If-Match")))),
     security(("token" = [])))]
 pub async fn change(State(web): State<Shared>, request: Request) -> Answer {
     web.admit_save(&request)?;
@@ -96,15 +96,15 @@ pub async fn change(State(web): State<Shared>, request: Request) -> Answer {
     let viewer = author.id;
     let annotations = web.annotations.clone();
     let row =
-        Failure::undisturbed(async move { annotations.update(&author, &id, change).await }).await?;
+        Failure::run_to_end(async move { annotations.update(&author, &id, change).await }).await?;
     shown(&web, &row, Some(viewer))
 }
 
 /// Deletes a note of your own. Replies stay.
 #[utoipa::path(delete, path = "/api/annotations/{key}", tag = "annotations", operation_id = "deleteAnnotation",
     params(("key" = String, Path, pattern = "^[0-9A-Za-z]{22}$"),
-        ("If-Match" = Option<String>, Header, description = "The ETag that you have seen: if it was changed since, nothing is done.", pattern = "^(\\*|\"[0-9]{1,18}\")$")),
-    responses((status = 204, description = "Gone")),
+        ("If-Match" = Option<String>, Header, description = "The ETag that you have seen. If the note was changed since, nothing is done.", pattern = "^(\\*|\"[0-9]{1,18}\")$")),
+    responses((status = 204, description = "Deleted")),
     security(("token" = [])))]
 pub async fn delete(State(web): State<Shared>, request: Request) -> Answer {
     web.admit_save(&request)?;
@@ -112,24 +112,23 @@ pub async fn delete(State(web): State<Shared>, request: Request) -> Answer {
     let author = web.note_author(request.headers()).await?;
     let expected = if_match(request.headers())?;
     let annotations = web.annotations.clone();
-    Failure::undisturbed(async move { annotations.delete_if(&author, &id, expected).await })
-        .await?;
+    Failure::run_to_end(async move { annotations.delete_if(&author, &id, expected).await }).await?;
     Ok(empty(StatusCode::NO_CONTENT))
 }
 
 /// Finds notes, the most recently changed first.
 #[utoipa::path(get, path = "/api/search", tag = "annotations", operation_id = "search",
     params(
-        ("url" = Option<String>, Query, description = "Of the page, at most 2000 bytes"),
-        ("user" = Option<String>, Query, description = "Who wrote it", max_length = 30),
-        ("group" = Option<String>, Query, description = "Who may read it", max_length = 40),
+        ("url" = Option<String>, Query, description = "The address of the page, at most 2000 bytes"),
+        ("user" = Option<String>, Query, description = "The name of the author", max_length = 30),
+        ("group" = Option<String>, Query, description = "The id of the group", max_length = 40),
         ("tag" = Option<String>, Query, max_length = 64),
         ("kind" = Option<String>, Query, description = "annotation, page_note or reply", pattern = "^(annotation|page_note|reply)$"),
         ("references" = Option<String>, Query, description = "Replies to this note", pattern = "^[0-9A-Za-z]{22}$"),
         ("q" = Option<String>, Query, description = "Words in quote, text and tags", max_length = 200),
         ("limit" = Option<u32>, Query, description = "Default: 50", minimum = 1, maximum = 200),
-        ("cursor" = Option<String>, Query, description = "`next` of the answer before", pattern = "^[0-9a-f]{86}$")),
-    responses((status = 200, description = "Some notes", body = SearchAnswer, headers(("X-Index" = String, description = "ok, behind or down")))),
+        ("cursor" = Option<String>, Query, description = "`next` of the previous response", pattern = "^[0-9a-f]{86}$")),
+    responses((status = 200, description = "One page of notes", body = SearchAnswer, headers(("X-Index" = String, description = "ok, behind or down")))),
     security((), ("token" = [])))]
 pub async fn search(State(web): State<Shared>, request: Request) -> Answer {
     web.admit_read(&request)?;
@@ -151,7 +150,7 @@ pub async fn search(State(web): State<Shared>, request: Request) -> Answer {
     let index = found.index.as_str();
     let mut response = answer(StatusCode::OK, &SearchAnswer { rows, next, index, counts })?;
     response.headers_mut().insert(INDEX, HeaderValue::from_static(index));
-    Ok(keep(response, held))
+    Ok(hold_memory(response, held))
 }
 
 /// Serializes what was found. JSON may need six bytes for a character, so a note that would make the
@@ -165,7 +164,7 @@ fn written(
     let mut last = None;
     for row in &found.rows {
         let json = to_raw_value(&AnnotationJson::of(web, row, viewer));
-        let json = json.map_err(|_| Failure::Broken)?;
+        let json = json.map_err(|_| CommonProblem::Defect)?;
         bytes += json.get().len();
         if bytes > LARGEST_ANSWER && last.is_some() {
             return Ok((rows, last));
@@ -180,7 +179,7 @@ fn written(
 pub fn filter_in(request: &Request) -> Result<Filter, Failure> {
     let value = |name: &str, most: usize| match query(request, name) {
         Some(text) if text.chars().count() > most || text.contains('\0') => {
-            Err(Failure::malformed(format!("{name} has up to {most} characters, and no NUL.")))
+            Err(Failure::malformed(format!("{name} may have {most} characters, and no NUL.")))
         }
         text => Ok(text),
     };
@@ -193,7 +192,7 @@ pub fn filter_in(request: &Request) -> Result<Filter, Failure> {
     let kind = match given(request, "kind") {
         Some(word) => Some(
             Kind::of(&word)
-                .ok_or_else(|| Failure::malformed("kind is annotation, page_note or reply."))?
+                .ok_or_else(|| Failure::malformed("kind must be annotation, page_note or reply."))?
                 .as_str(),
         ),
         None => None,
@@ -201,7 +200,7 @@ pub fn filter_in(request: &Request) -> Result<Filter, Failure> {
     let references = match given(request, "references") {
         Some(text) => Some(
             text.parse::<AnnotationId>()
-                .map_err(|_| Failure::malformed("references is the key of a note."))?,
+                .map_err(|_| Failure::malformed("references must be the key of a note."))?,
         ),
         None => None,
     };
@@ -212,6 +211,6 @@ pub fn filter_in(request: &Request) -> Result<Filter, Failure> {
         tag: value("tag", LONGEST_TAG)?,
         kind,
         references,
-        q: value("q", LONGEST_QUESTION)?,
+        q: value("q", LONGEST_QUERY)?,
     })
 }

@@ -57,23 +57,27 @@ fn textual(value: &str, purpose: Purpose) -> TextualBody {
 impl CreateAnnotation {
     pub fn draft(self, idempotency_key: Option<String>) -> Result<NewAnnotation, Failure> {
         if self.kind_of.is_some_and(|kind| kind != "Annotation") {
-            return Err(Failure::malformed("type is Annotation."));
+            return Err(Failure::malformed("type must be Annotation."));
         }
         let (text, tags) = texts(self.body)?;
         let reply_to = match self.reply_to {
             Some(key) => Some(
                 key.parse::<AnnotationId>()
-                    .map_err(|_| Failure::malformed("replyTo is the key of a note."))?,
+                    .map_err(|_| Failure::malformed("replyTo must be the key of a note."))?,
             ),
             None => None,
         };
         let target = match (self.target, &reply_to) {
             (Some(_), Some(_)) => {
                 return Err(Failure::malformed(
-                    "A reply has no target: it is where its parent is.",
+                    "A reply has no target: it is on the page of the note that it answers.",
                 ));
             }
-            (None, None) => return Err(Failure::malformed("target says which page it is about.")),
+            (None, None) => {
+                return Err(Failure::malformed(
+                    "target is missing; it names the page that the note is about.",
+                ));
+            }
             (target, _) => target.unwrap_or(Target {
                 source: String::new(),
                 selector: Vec::new(),
@@ -113,7 +117,7 @@ fn texts(bodies: Vec<TextualBody>) -> Result<(String, Vec<String>), Failure> {
     let (mut text, mut tags) = (None, Vec::new());
     for body in bodies {
         if body.kind_of != "TextualBody" || body.format != "text/plain" {
-            return Err(Failure::malformed("A body is a TextualBody of text/plain."));
+            return Err(Failure::malformed("A body must be a TextualBody of text/plain."));
         }
         if body.purpose == Purpose::Tagging {
             let tag = body.value.trim().to_owned();
@@ -121,7 +125,7 @@ fn texts(bodies: Vec<TextualBody>) -> Result<(String, Vec<String>), Failure> {
                 tags.push(tag);
             }
         } else if text.replace(body.value).is_some() {
-            return Err(Failure::malformed("A note has one text."));
+            return Err(Failure::malformed("A note has one text; the other bodies must be tags."));
         }
     }
     Ok((text.unwrap_or_default(), tags))
@@ -132,7 +136,7 @@ fn passage(selectors: &[Selector]) -> Result<(String, Vec<Value>), Failure> {
     if selectors.is_empty() {
         return Ok((String::new(), Vec::new()));
     }
-    let (mut quote, mut places) = (None, 0);
+    let (mut quote, mut positions) = (None, 0);
     for selector in selectors {
         match selector {
             Selector::TextQuoteSelector { exact, prefix, suffix } => {
@@ -144,15 +148,15 @@ fn passage(selectors: &[Selector]) -> Result<(String, Vec<Value>), Failure> {
                     || quote.replace(exact.clone()).is_some()
                 {
                     return Err(Failure::malformed(
-                        "There is one quote, with up to 200 characters before and after it, and no NUL.",
+                        "There must be one quote, with at most 200 characters before and after it, and no NUL.",
                     ));
                 }
             }
             Selector::TextPositionSelector { start, end } => {
-                places += 1;
-                if start >= end || places > 1 {
+                positions += 1;
+                if start >= end || positions > 1 {
                     return Err(Failure::malformed(
-                        "There is one position, and it starts before it ends.",
+                        "There must be one position, which starts before it ends.",
                     ));
                 }
             }

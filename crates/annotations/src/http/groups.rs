@@ -74,7 +74,7 @@ pub fn group_in(request: &Request) -> Result<String, Failure> {
 
 /// Lists your groups.
 #[utoipa::path(get, path = "/api/groups", tag = "groups", operation_id = "listGroups",
-    responses((status = 200, description = "Everybody's first", body = Groups)), security((), ("token" = [])))]
+    responses((status = 200, description = "The public group first", body = Groups)), security((), ("token" = [])))]
 pub async fn groups(State(web): State<Shared>, request: Request) -> Answer {
     web.admit_read(&request)?;
     let viewer = web.viewer(request.headers()).await?;
@@ -84,7 +84,7 @@ pub async fn groups(State(web): State<Shared>, request: Request) -> Answer {
 
 /// Creates a group.
 #[utoipa::path(post, path = "/api/groups", tag = "groups", operation_id = "makeGroup", request_body = NewGroup,
-    responses((status = 201, description = "Made; you are in it", body = GroupJson)), security(("token" = [])))]
+    responses((status = 201, description = "Created; you are a member", body = GroupJson)), security(("token" = [])))]
 pub async fn make_group(State(web): State<Shared>, request: Request) -> Answer {
     web.admit_save(&request)?;
     let (parts, body) = request.into_parts();
@@ -97,7 +97,7 @@ pub async fn make_group(State(web): State<Shared>, request: Request) -> Answer {
 /// Joins a group that is open or has invited you, or invites a user into your own group.
 #[utoipa::path(post, path = "/api/groups/{id}/members", tag = "groups", operation_id = "addMember",
     params(("id" = String, Path, pattern = "^[0-9A-Za-z]{8,22}$")), request_body = NewMember,
-    responses((status = 204, description = "You are in"), (status = 202, description = "Invited: they decide")),
+    responses((status = 204, description = "You are a member"), (status = 202, description = "Invited; the user decides")),
     security(("token" = [])))]
 pub async fn add_member(State(web): State<Shared>, request: Request) -> Answer {
     web.admit_save(&request)?;
@@ -125,7 +125,7 @@ pub fn possible(name: &str) -> &str {
 /// Leaves a group. An owner must hand it over first, unless there are no other members.
 #[utoipa::path(delete, path = "/api/groups/{id}/members", tag = "groups", operation_id = "leaveGroup",
     params(("id" = String, Path, pattern = "^[0-9A-Za-z]{8,22}$")),
-    responses((status = 204, description = "Out")), security(("token" = [])))]
+    responses((status = 204, description = "No longer a member")), security(("token" = [])))]
 pub async fn leave_group(State(web): State<Shared>, request: Request) -> Answer {
     web.admit_save(&request)?;
     let group = group_in(&request)?;
@@ -133,7 +133,7 @@ pub async fn leave_group(State(web): State<Shared>, request: Request) -> Answer 
     let author = web.author(&parts.headers).await?;
     // A client that names a member here wants to remove that member; the caller would leave the group
     // instead.
-    let why = "This takes no body: it lets you yourself out. To remove a member of your group, send \
+    let why = "This request takes no body: it removes you from the group. To remove another member, send \
                DELETE /api/groups/{id}/members/{name}.";
     web.no_body(&parts, body, why).await?;
     web.annotations.leave_group(author.id, &group).await?;
@@ -143,7 +143,7 @@ pub async fn leave_group(State(web): State<Shared>, request: Request) -> Answer 
 /// Removes a member from your own group, or withdraws an invitation. With your own name: leaves.
 #[utoipa::path(delete, path = "/api/groups/{id}/members/{name}", tag = "groups", operation_id = "removeMember",
     params(("id" = String, Path, pattern = "^[0-9A-Za-z]{8,22}$"), ("name" = String, Path, pattern = "^[a-z0-9][a-z0-9_.-]{1,29}$")),
-    responses((status = 204, description = "Out")), security(("token" = [])))]
+    responses((status = 204, description = "No longer a member")), security(("token" = [])))]
 pub async fn remove_member(State(web): State<Shared>, request: Request) -> Answer {
     web.admit_save(&request)?;
     let (group, name) = (group_in(&request)?, segment(&request, 4)?);
@@ -158,7 +158,7 @@ pub async fn remove_member(State(web): State<Shared>, request: Request) -> Answe
 /// Makes a member the owner of your group.
 #[utoipa::path(post, path = "/api/groups/{id}/owner", tag = "groups", operation_id = "handOver",
     params(("id" = String, Path, pattern = "^[0-9A-Za-z]{8,22}$")), request_body = HandOver,
-    responses((status = 204, description = "It is theirs")), security(("token" = [])))]
+    responses((status = 204, description = "The member owns the group")), security(("token" = [])))]
 pub async fn hand_over(State(web): State<Shared>, request: Request) -> Answer {
     web.admit_save(&request)?;
     let group = group_in(&request)?;
@@ -172,7 +172,7 @@ pub async fn hand_over(State(web): State<Shared>, request: Request) -> Answer {
 /// Moves all notes of a group into another; you own both.
 #[utoipa::path(post, path = "/api/groups/{id}/move", tag = "groups", operation_id = "moveGroup",
     params(("id" = String, Path, pattern = "^[0-9A-Za-z]{8,22}$")), request_body = MoveGroup,
-    responses((status = 204, description = "The other group's members read them from now on")), security(("token" = [])))]
+    responses((status = 204, description = "The members of the other group read the notes from now on")), security(("token" = [])))]
 pub async fn move_group(State(web): State<Shared>, request: Request) -> Answer {
     web.admit_save(&request)?;
     let group = group_in(&request)?;

@@ -66,7 +66,7 @@ pub async fn invitations(State(web): State<Shared>, request: Request) -> Answer 
 
 /// Declines an invitation. The group cannot invite you again; you may still join it.
 #[utoipa::path(delete, path = "/api/invitations/{id}", tag = "groups", operation_id = "declineInvitation",
-    params(("id" = String, Path, description = "Of the group", pattern = "^[0-9A-Za-z]{8,22}$")),
+    params(("id" = String, Path, description = "The id of the group", pattern = "^[0-9A-Za-z]{8,22}$")),
     responses((status = 204, description = "Declined")), security(("token" = [])))]
 pub async fn decline(State(web): State<Shared>, request: Request) -> Answer {
     web.admit_save(&request)?;

@@ -1,12 +1,13 @@
 //! The OpenAPI document.
 
 use bytes::Bytes;
-use leasehold_http::failures::Problem;
 use leasehold_http::openapi::{Problems, add_problems, close_bodies, links};
+use leasehold_http::problems::Problem;
 use serde_json::json;
 use utoipa::OpenApi;
 
-use super::{api, groups, invitations, operator, people};
+use super::{accounts, api, groups, invitations, operator};
+use crate::lane::REINDEX_PRIORITIES;
 use crate::settings::Settings;
 
 #[derive(OpenApi)]
@@ -22,10 +23,10 @@ use crate::settings::Settings;
         api::change,
         api::delete,
         api::search,
-        people::profile,
-        people::sign_up,
-        people::change_user,
-        people::delete_user,
+        accounts::profile,
+        accounts::sign_up,
+        accounts::change_user,
+        accounts::delete_user,
         groups::groups,
         groups::make_group,
         groups::add_member,
@@ -79,9 +80,13 @@ pub fn document(settings: &Settings) -> Bytes {
     let mut document = serde_json::to_value(Document::openapi()).unwrap_or_default();
     document["servers"] = json!([{ "url": settings.base_url.trim_end_matches('/') }]);
     document["components"]["securitySchemes"] = json!({
-        "token": { "type": "http", "scheme": "bearer", "description": "A person's token" },
+        "token": { "type": "http", "scheme": "bearer", "description": "A user's token" },
         "operator": { "type": "http", "scheme": "bearer", "description": "The operator's token" },
     });
+    let priority =
+        &mut document["components"]["schemas"]["ReindexRequest"]["properties"]["priority"];
+    priority["minimum"] = json!(REINDEX_PRIORITIES.start());
+    priority["maximum"] = json!(REINDEX_PRIORITIES.end());
     add_problems(&mut document, PROBLEMS, problem);
     close_bodies(
         &mut document,
@@ -107,18 +112,18 @@ fn problem(status: u16) -> &'static str {
     match status {
         400 => "The request cannot be understood",
         401 => "A token is needed, or is not known",
-        403 => "Not allowed: somebody else's, or not for this token",
-        404 => "There is no such thing, or not for you",
+        403 => "Not allowed: another user's, or not for this token",
+        404 => "It does not exist, or is not visible to you",
         408 => "The body did not arrive in time",
         409 => {
-            "Taken, used before for something else, replied to by others, one too many, or the owner's"
+            "The name is taken, the key was used with another payload, other users have replied, a limit is reached, or the owner would leave members behind"
         }
-        412 => "It was changed since: If-Match names another version",
+        412 => "The note was changed: If-Match names another version",
         413 => "Too large",
         415 => "Not JSON, or compressed",
         422 => "Understood, but outside of what is allowed here",
         429 => "Too many requests from one address",
-        _ => "Not just now: the database does not answer",
+        _ => "The service cannot respond now; retry",
     }
 }
 
@@ -128,7 +133,7 @@ mod tests {
     use leasehold_http::openapi::gaps;
 
     #[test]
-    fn every_operation_says_what_can_go_wrong() {
+    fn every_operation_lists_its_error_statuses() {
         let document = serde_json::from_slice(&document(&Settings::default())).expect("JSON");
         assert_eq!(gaps(&document, PROBLEMS), [""; 0]);
     }

@@ -7,6 +7,7 @@
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use jiff::Timestamp;
+use leasehold_http::problems::CommonProblem;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -40,9 +41,8 @@ pub struct ReindexRequest {
     ids: Option<Vec<String>>,
     #[serde(default)]
     all: bool,
-    /// Lower runs first; live saves have 1.
+    /// Lower runs first; jobs of saves have 1.
     #[serde(default)]
-    #[schema(minimum = 2, maximum = 999999)]
     priority: Option<i32>,
     /// Also writes notes that are equal.
     #[serde(default)]
@@ -84,16 +84,16 @@ fn admit(web: &Web, request: &Request) -> Result<(), Failure> {
     let wanted = web.annotations.settings().operator_token.as_ref().ok_or(Failure::NoRoute)?;
     match bearer(request.headers())? {
         Some(shown) if shown.is(wanted) => Ok(()),
-        Some(_) => Err(Failure::WrongToken),
+        Some(_) => Err(CommonProblem::WrongToken.into()),
         None => Err(Failure::NoToken),
     }
 }
 
 fn what(order: &ReindexRequest) -> Result<What, Failure> {
     let mut meant = Vec::new();
-    let bad = |name: &str| Failure::malformed(format!("{name} has a form that nothing has."));
+    let bad = |name: &str| Failure::malformed(format!("{name} is not an id."));
     if let Some(name) = &order.user {
-        crate::people::check_name(name)?;
+        crate::accounts::check_name(name)?;
         meant.push(What::User(name.clone()));
     }
     if let Some(group) = &order.group {
@@ -123,7 +123,7 @@ fn what(order: &ReindexRequest) -> Result<What, Failure> {
 
 /// Compares notes with the index again, at a lower priority than live saves.
 #[utoipa::path(post, path = "/api/v1/reindex", tag = "operator", operation_id = "reindex", request_body = ReindexRequest,
-    responses((status = 202, description = "Begun", body = ReindexProgress), (status = 200, description = "Counted", body = ReindexProgress)),
+    responses((status = 202, description = "Started", body = ReindexProgress), (status = 200, description = "The count of a dry run", body = ReindexProgress)),
     security(("operator" = [])))]
 pub async fn reindex(State(web): State<Shared>, request: Request) -> Answer {
     admit(&web, &request)?;
@@ -156,7 +156,7 @@ fn number(request: &Request) -> Result<i64, Failure> {
 /// Returns the progress of a re-index.
 #[utoipa::path(get, path = "/api/v1/reindex/{id}", tag = "operator", operation_id = "reindexProgress",
     params(("id" = String, Path, pattern = "^[1-9][0-9]{0,17}$")),
-    responses((status = 200, description = "So far", body = ReindexProgress)), security(("operator" = [])))]
+    responses((status = 200, description = "The progress", body = ReindexProgress)), security(("operator" = [])))]
 pub async fn progress(State(web): State<Shared>, request: Request) -> Answer {
     admit(&web, &request)?;
     let id = number(&request)?;
@@ -166,7 +166,7 @@ pub async fn progress(State(web): State<Shared>, request: Request) -> Answer {
 /// Stops a re-index; one that is over stays as it is.
 #[utoipa::path(delete, path = "/api/v1/reindex/{id}", tag = "operator", operation_id = "cancelReindex",
     params(("id" = String, Path, pattern = "^[1-9][0-9]{0,17}$")),
-    responses((status = 200, description = "Stopped, or over before", body = ReindexProgress)), security(("operator" = [])))]
+    responses((status = 200, description = "Stopped, or finished before", body = ReindexProgress)), security(("operator" = [])))]
 pub async fn cancel(State(web): State<Shared>, request: Request) -> Answer {
     admit(&web, &request)?;
     let id = number(&request)?;

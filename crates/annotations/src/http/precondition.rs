@@ -5,13 +5,13 @@
 //! - A client that sends `If-Match` changes the version that it has seen, or nothing.
 
 use axum::http::{HeaderMap, HeaderValue, header};
-use leasehold_http::headers::text;
+use leasehold_http::headers::header_value;
 
 use super::errors::Failure;
 
 /// Returns the version of a note as a header.
 pub fn etag(version: i64) -> HeaderValue {
-    text(&format!("\"{version}\""))
+    header_value(&format!("\"{version}\""))
 }
 
 /// Returns the versions that a change is meant for; `None`: any. A tag that is not ours matches no
@@ -19,7 +19,7 @@ pub fn etag(version: i64) -> HeaderValue {
 pub fn if_match(headers: &HeaderMap) -> Result<Option<Vec<i64>>, Failure> {
     let malformed = || {
         Failure::malformed(
-            "If-Match is the ETag of a note, several with commas between them, or *.",
+            "If-Match must be the ETag of a note, several with commas between them, or *.",
         )
     };
     let mut versions = None;
@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn tags_are_versions_and_strange_ones_fit_nothing() {
+    fn if_match_accepts_versions_and_matches_foreign_tags_with_none() {
         assert_eq!(read(&[]), Ok(None));
         assert_eq!(read(&["*"]), Ok(None));
         assert_eq!(read(&[r#""3""#]), Ok(Some(vec![3])));

@@ -8,8 +8,8 @@ use std::collections::HashSet;
 
 use axum::extract::{Request, State};
 use axum::http::{HeaderValue, header};
-use leasehold_http::body::keep;
-use leasehold_http::headers::RESOURCE;
+use leasehold_http::body::hold_memory;
+use leasehold_http::headers::CROSS_ORIGIN_RESOURCE_POLICY;
 
 use super::api::{INDEX, filter_in};
 use super::errors::Failure;
@@ -43,7 +43,7 @@ pub async fn reader(State(web): State<Shared>, request: Request) -> Answer {
     let markup = pages::reader(&here, viewer.user.as_ref(), &groups, &margin);
     let mut response = page(markup);
     response.headers_mut().insert(INDEX, HeaderValue::from_static(index.as_str()));
-    Ok(keep(response, held))
+    Ok(hold_memory(response, held))
 }
 
 /// `GET /margin`: only the notes, for a page that is already open.
@@ -54,12 +54,12 @@ pub async fn fragment(State(web): State<Shared>, request: Request) -> Answer {
     let viewer = web.viewer(request.headers()).await?;
     let filter = filter_in(&request)?;
     if filter.url.is_none() {
-        return Err(Failure::malformed("url says which page it is about."));
+        return Err(Failure::malformed("url is missing; it names the page."));
     }
     let margin = margin(&web, &viewer, filter, cursor, tab_in(&request)).await?;
     let mut response = page(pages::margin(viewer.user.as_ref(), &margin));
     response.headers_mut().insert(INDEX, HeaderValue::from_static(margin.index.as_str()));
-    Ok(keep(response, held))
+    Ok(hold_memory(response, held))
 }
 
 /// `GET /note/{key}`: all of one note, and the replies to it.
@@ -95,7 +95,7 @@ pub async fn note(State(web): State<Shared>, request: Request) -> Answer {
     let index = margin.index;
     let mut response = page(pages::note(viewer.user.as_ref(), &margin));
     response.headers_mut().insert(INDEX, HeaderValue::from_static(index.as_str()));
-    Ok(keep(response, held))
+    Ok(hold_memory(response, held))
 }
 
 fn tab_in(request: &Request) -> Tab {
@@ -192,6 +192,6 @@ pub async fn embed(State(web): State<Shared>, request: Request) -> Answer {
     map.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/javascript; charset=utf-8"));
     map.insert(header::CACHE_CONTROL, HeaderValue::from_static("public, max-age=300"));
     // Any page may load the script; what it may request is decided per origin.
-    map.insert(RESOURCE, HeaderValue::from_static("cross-origin"));
+    map.insert(CROSS_ORIGIN_RESOURCE_POLICY, HeaderValue::from_static("cross-origin"));
     Ok(response)
 }

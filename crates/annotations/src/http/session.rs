@@ -1,16 +1,17 @@
-//! Accounts for pages: forms to sign up, log in, leave, and manage groups.
+//! Accounts for pages: forms to sign up, log in and out, delete the account, and manage groups.
 //!
 //! # What is true
-//! - A browser keeps a token in a cookie that no script and no other site can use.
+//! - A browser keeps its session in a cookie that no script and no other site can use.
+//! - After logging out neither the cookie nor a copy of it is valid.
 //! - Only forms from our own pages are accepted.
 
 use axum::extract::{Request, State};
 use axum::http::request::Parts;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::Response;
-use leasehold_http::answers;
-use leasehold_http::body::keep;
+use leasehold_http::body::hold_memory;
 use leasehold_http::headers::NO_STORE;
+use leasehold_http::responses;
 
 use super::errors::Failure;
 use super::web::{Answer, Shared, query};
@@ -23,11 +24,11 @@ use crate::pages::{self, Account};
 const GROUPS: usize = 100;
 
 pub fn page(markup: maud::Markup) -> Response {
-    answers::page(markup.into_string(), NO_STORE)
+    responses::page(markup.into_string(), NO_STORE)
 }
 
 fn go_to(place: &'static str) -> Response {
-    answers::go_to(HeaderValue::from_static(place))
+    responses::see_other(HeaderValue::from_static(place))
 }
 
 /// `GET /account`
@@ -63,7 +64,7 @@ async fn show(web: &Shared, parts: &Parts, number: usize, wrong: Option<&Refused
     if wrong.is_some() {
         *response.status_mut() = StatusCode::UNPROCESSABLE_ENTITY;
     }
-    Ok(keep(response, held))
+    Ok(hold_memory(response, held))
 }
 
 struct Form(Vec<(String, String)>);
@@ -81,7 +82,7 @@ async fn form(web: &Shared, request: Request) -> Result<(Parts, Form), Failure> 
     let (parts, body) = request.into_parts();
     let form = web.form(&parts.headers, body).await?;
     if form.iter().any(|(_, value)| value.contains('\0')) {
-        return Err(Failure::malformed("A form has no NUL."));
+        return Err(Failure::malformed("A form must not contain NUL."));
     }
     Ok((parts, Form(form)))
 }
@@ -95,7 +96,11 @@ pub async fn sign_up(State(web): State<Shared>, request: Request) -> Answer {
     match web.annotations.sign_up(form.get("name"), form.get("display_name")).await {
         Ok((user, token)) => {
             let mut response = page(pages::welcome(&user, token.as_str()));
-            response.headers_mut().insert(header::SET_COOKIE, web.remember(&token));
+            // Without a session the page still has the token, which no later page shows.
+            if let Ok(Some(session)) = web.annotations.log_in(&token).await {
+                let cookie = web.session_cookie(&session);
+                response.headers_mut().insert(header::SET_COOKIE, cookie);
+            }
             Ok(response)
         }
         Err(Refused::Unavailable(why)) => Err(Refused::Unavailable(why).into()),
@@ -106,28 +111,31 @@ pub async fn sign_up(State(web): State<Shared>, request: Request) -> Answer {
 /// `POST /account/login`
 pub async fn log_in(State(web): State<Shared>, request: Request) -> Answer {
     let (parts, form) = form(&web, request).await?;
-    let known = match Token::parse(form.get("token")) {
-        Some(token) => web.annotations.who(&token).await?.map(|_| token),
+    let session = match Token::parse(form.get("token")) {
+        Some(token) => web.annotations.log_in(&token).await?,
         None => None,
     };
-    match known {
-        Some(token) => {
+    match session {
+        Some(session) => {
             let mut response = go_to("/");
-            response.headers_mut().insert(header::SET_COOKIE, web.remember(&token));
+            response.headers_mut().insert(header::SET_COOKIE, web.session_cookie(&session));
             Ok(response)
         }
         None => {
-            let refused = Refused::Malformed("this key is not known".to_owned());
+            let refused = Refused::Malformed("this token is not known".to_owned());
             show(&web, &parts, 1, Some(&refused)).await
         }
     }
 }
 
-/// `POST /account/logout`
+/// `POST /account/logout`: ends the session of this browser. The user's tokens stay valid.
 pub async fn log_out(State(web): State<Shared>, request: Request) -> Answer {
-    form(&web, request).await?;
+    let (parts, _) = form(&web, request).await?;
+    if let Some(session) = web.session(&parts.headers) {
+        web.annotations.log_out(&session).await?;
+    }
     let mut response = go_to("/");
-    response.headers_mut().insert(header::SET_COOKIE, web.forget());
+    response.headers_mut().insert(header::SET_COOKIE, web.no_session_cookie());
     Ok(response)
 }
 

@@ -2,20 +2,21 @@
 
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use axum::body::Body;
 use axum::extract::Request;
 use axum::http::request::Parts;
 use axum::http::{Extensions, HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::Response;
-use leasehold_http::body::{Budget, Held};
+use leasehold_http::body::{Budget, MemoryPermit};
 use leasehold_http::cookies;
 use leasehold_http::limits::{self, Limit};
+use leasehold_http::problems::CommonProblem;
 use leasehold_http::request;
+use leasehold_http::responses::HealthCheck;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use tokio::sync::Mutex;
 
 use super::errors::Failure;
 use crate::error::Refused;
@@ -23,8 +24,8 @@ use crate::id::{AnnotationId, Token};
 use crate::model::{Cursor, User};
 use crate::service::Annotations;
 
-pub use leasehold_http::answers::empty;
 pub use leasehold_http::request::query as given;
+pub use leasehold_http::responses::empty;
 
 pub type Answer = Result<Response, Failure>;
 pub type Shared = Arc<Web>;
@@ -40,8 +41,7 @@ const MAKING: usize = 192 * 1024 * 1024;
 const ANSWER: usize = 6 * 1024 * 1024;
 /// How long a response waits for memory.
 const TURN: Duration = Duration::from_secs(5);
-/// How long a health check is cached.
-const HEALTH: Duration = Duration::from_secs(1);
+/// As long as `annotations.log_in` lets a session last.
 const SESSION_SECONDS: u32 = 30 * 24 * 60 * 60;
 
 pub struct Web {
@@ -55,7 +55,7 @@ pub struct Web {
     budget: Budget,
     making: Budget,
     proxies: usize,
-    health: Mutex<Option<(Instant, bool)>>,
+    health: HealthCheck,
     origins: Vec<String>,
 }
 
@@ -82,7 +82,7 @@ impl Web {
             reads: Limit::new(limits.reads_per_second, limits.read_burst),
             budget: Budget::new(RECEIVING),
             making: Budget::new(MAKING),
-            health: Mutex::new(None),
+            health: HealthCheck::default(),
             proxies: limits.trusted_proxies,
             origins: settings.origins.clone(),
             secure: base_url.starts_with("https://"),
@@ -108,7 +108,7 @@ impl Web {
     pub fn room(
         &self,
         request: &Request,
-    ) -> impl Future<Output = Result<Held, Failure>> + Send + use<> {
+    ) -> impl Future<Output = Result<MemoryPermit, Failure>> + Send + use<> {
         self.room_for(request.extensions(), request.headers())
     }
 
@@ -117,23 +117,15 @@ impl Web {
         &self,
         extensions: &Extensions,
         headers: &HeaderMap,
-    ) -> impl Future<Output = Result<Held, Failure>> + Send + use<> {
+    ) -> impl Future<Output = Result<MemoryPermit, Failure>> + Send + use<> {
         let share = self.making.of(self.client(extensions, headers));
-        async move { share.hold(ANSWER, TURN).await.map_err(|_| Failure::Busy) }
+        async move { Ok(share.hold(ANSWER, TURN).await?) }
     }
 
     /// Returns whether the database answers. Asks it at most once per second, however often it is
     /// called.
-    pub async fn is_healthy(&self) -> bool {
-        let mut known = self.health.lock().await;
-        if let Some((asked, healthy)) = *known
-            && asked.elapsed() < HEALTH
-        {
-            return healthy;
-        }
-        let healthy = self.annotations.is_healthy().await;
-        *known = Some((Instant::now(), healthy));
-        healthy
+    pub async fn health(&self) -> Response {
+        self.health.respond(self.annotations.is_healthy()).await
     }
 
     /// Returns a cursor as clients carry it.
@@ -144,18 +136,18 @@ impl Web {
     /// `?cursor=`
     pub fn cursor(&self, request: &Request) -> Result<Option<Cursor>, Failure> {
         let Some(text) = given(request, "cursor") else { return Ok(None) };
-        let wrong = || Failure::malformed("cursor is `next` of an earlier answer.");
+        let wrong = || Failure::malformed("cursor must be `next` of an earlier response.");
         self.annotations.0.seal.open(&text).map(Some).ok_or_else(wrong)
     }
 
-    /// Returns the caller. A token must belong to a user; a cookie may have outlived its account.
+    /// Returns the caller. A token must belong to a user; a cookie may have outlived its session.
     pub async fn viewer(&self, headers: &HeaderMap) -> Result<Viewer, Failure> {
         if let Some(token) = bearer(headers)? {
             let user = self.annotations.who(&token).await?.ok_or(Failure::UnknownToken)?;
             return Ok(Viewer { user: Some(user), by_cookie: false });
         }
         let user = match self.session(headers) {
-            Some(token) => self.annotations.who(&token).await?,
+            Some(session) => self.annotations.session_user(&session).await?,
             None => None,
         };
         Ok(Viewer { user, by_cookie: true })
@@ -183,7 +175,7 @@ impl Web {
     pub fn own_form(&self, headers: &HeaderMap) -> Result<(), Failure> {
         match cookies::is_own_form(headers, &self.base_url) {
             true => Ok(()),
-            false => Err(Failure::CrossSite),
+            false => Err(CommonProblem::CrossSite.into()),
         }
     }
 
@@ -193,25 +185,23 @@ impl Web {
         self.origins.iter().any(|known| known.as_bytes() == origin.as_bytes()).then_some(origin)
     }
 
-    pub fn has_origins(&self) -> bool {
-        !self.origins.is_empty()
-    }
-
     fn cookie(&self) -> &'static str {
         if self.secure { "__Host-notes" } else { "notes" }
     }
 
-    /// Returns the token in the browser's cookie.
+    /// Returns the session in the browser's cookie.
     pub fn session(&self, headers: &HeaderMap) -> Option<Token> {
         cookies::find(headers, self.cookie()).and_then(Token::parse)
     }
 
-    pub fn remember(&self, token: &Token) -> HeaderValue {
-        cookies::write(self.cookie(), token.as_str(), "/", SESSION_SECONDS, self.secure)
+    /// Returns the header that gives the browser its session.
+    pub fn session_cookie(&self, session: &Token) -> HeaderValue {
+        cookies::set_cookie(self.cookie(), session.as_str(), "/", SESSION_SECONDS, self.secure)
     }
 
-    pub fn forget(&self) -> HeaderValue {
-        cookies::write(self.cookie(), "", "/", 0, self.secure)
+    /// Returns the header that removes the session from the browser.
+    pub fn no_session_cookie(&self) -> HeaderValue {
+        cookies::set_cookie(self.cookie(), "", "/", 0, self.secure)
     }
 
     /// Reads a JSON body.
@@ -249,7 +239,7 @@ pub fn bearer(headers: &HeaderMap) -> Result<Option<Token>, Failure> {
 /// Returns the segment of a path after `before` others, unescaped.
 pub fn segment(request: &Request, before: usize) -> Result<String, Failure> {
     let part = request::segment(request.uri().path(), before).filter(|part| !part.is_empty());
-    part.and_then(request::unescape).ok_or(Failure::NoRoute)
+    part.and_then(request::percent_decode).ok_or(Failure::NoRoute)
 }
 
 /// Returns the note in a path. A text that is not an id is not a note either.
@@ -264,5 +254,5 @@ pub fn query(request: &Request, name: &str) -> Option<String> {
 }
 
 pub fn answer(status: StatusCode, value: &impl Serialize) -> Answer {
-    leasehold_http::answers::json(status, value)
+    Ok(leasehold_http::responses::json(status, value)?)
 }

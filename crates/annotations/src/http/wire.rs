@@ -131,7 +131,7 @@ pub enum Selector {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct CreateAnnotation {
     #[serde(rename = "@context", default)]
-    #[allow(dead_code, reason = "taken so that an annotation of the W3C's form is taken as it is")]
+    #[allow(dead_code, reason = "accepted, because annotations in the W3C's format have it")]
     #[schema(value_type = Option<String>)]
     pub context: Option<Value>,
     #[serde(rename = "type", default)]

@@ -44,16 +44,16 @@ impl Document {
     /// Reads the document that the mirror's statement built from a row.
     pub fn from_json(value: &Value) -> Result<Self, ItemError> {
         let Some(fields) = value.as_object() else {
-            return Err(refused("the document is no JSON object"));
+            return Err(refused("the document must be a JSON object"));
         };
         let get = |name: &str| fields.get(name).filter(|value| !value.is_null());
         let word = |name: &str, most: usize| match get(name) {
             None => Ok(None),
             Some(Value::String(text)) if text.len() <= most => Ok(Some(text.clone())),
             Some(Value::String(text)) => {
-                Err(refused(format!("{name} has {} bytes; {most} is the most", text.len())))
+                Err(refused(format!("{name} has {} bytes; it may have {most}", text.len())))
             }
-            Some(_) => Err(refused(format!("{name} is no text"))),
+            Some(_) => Err(refused(format!("{name} must be a text"))),
         };
         let keyword = |name: &str| word(name, KEYWORD_BYTES);
         let text = |name: &str| Ok(word(name, TEXT_BYTES)?.unwrap_or_default());
@@ -108,10 +108,12 @@ impl<'a> Checked<'a> {
         let Write { key, version, document, forced } = write;
         if key.is_empty() || key.len() > KEY_BYTES {
             let length = key.len();
-            return Err(refused(format!("the key has {length} bytes; 1 to {KEY_BYTES} can be")));
+            return Err(refused(format!(
+                "the key has {length} bytes; it must have 1 to {KEY_BYTES}"
+            )));
         }
         if *version < 0 {
-            return Err(refused(format!("the version is {version}; 0 is the least")));
+            return Err(refused(format!("the version is {version}; it must be at least 0")));
         }
         let (a, b) = fingerprint(key, *version);
         let document = document.as_ref().map(Document::from_json).transpose()?;
@@ -121,16 +123,16 @@ impl<'a> Checked<'a> {
 
 fn tags(value: Option<&Value>) -> Result<Vec<String>, ItemError> {
     let Some(value) = value else { return Ok(Vec::new()) };
-    let list = value.as_array().ok_or_else(|| refused("tags is no list"))?;
+    let list = value.as_array().ok_or_else(|| refused("tags must be a list"))?;
     if list.len() > TAGS {
-        return Err(refused(format!("there are {} tags; {TAGS} is the most", list.len())));
+        return Err(refused(format!("there are {} tags; there may be {TAGS}", list.len())));
     }
     let tag = |value: &Value| match value.as_str() {
         Some(tag) if tag.len() <= KEYWORD_BYTES => Ok(tag.to_owned()),
         Some(tag) => {
-            Err(refused(format!("a tag has {} bytes; {KEYWORD_BYTES} is the most", tag.len())))
+            Err(refused(format!("a tag has {} bytes; it may have {KEYWORD_BYTES}", tag.len())))
         }
-        None => Err(refused("a tag is no text")),
+        None => Err(refused("a tag must be a text")),
     };
     list.iter().map(tag).collect()
 }
@@ -141,8 +143,8 @@ fn micros(name: &str, value: Option<&Value>) -> Result<i64, ItemError> {
         Some(Value::String(text)) => text
             .parse::<Timestamp>()
             .map(Timestamp::as_microsecond)
-            .map_err(|error| refused(format!("{name} is no time: {error}"))),
-        Some(value) => value.as_i64().ok_or_else(|| refused(format!("{name} is no time"))),
+            .map_err(|error| refused(format!("{name} is not a time: {error}"))),
+        Some(value) => value.as_i64().ok_or_else(|| refused(format!("{name} is not a time"))),
     }
 }
 
@@ -160,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn times_come_as_postgres_writes_them_or_as_numbers() {
+    fn document_reads_times_of_postgres_and_numbers() {
         let written = json!({ "created": "2026-11-16T02:33:08.123456+00:00", "updated": 5 });
         let document = Document::from_json(&written).unwrap();
         assert_eq!(document.created, 1_794_796_388_123_456);
@@ -168,26 +170,26 @@ mod tests {
     }
 
     #[test]
-    fn absent_and_null_are_the_same_and_strangers_are_ignored() {
+    fn document_treats_null_as_absent_and_ignores_unknown_fields() {
         let empty = Document::from_json(&json!({})).unwrap();
         let nulls = json!({ "url": null, "tags": null, "updated": null, "stranger": [1] });
         assert_eq!(Document::from_json(&nulls).unwrap(), empty);
     }
 
     #[test]
-    fn what_no_store_takes_is_refused_by_the_name_of_its_field() {
-        assert!(why(&json!([])).contains("no JSON object"));
-        assert!(why(&json!({ "url": 5 })).contains("url is no text"));
-        assert!(why(&json!({ "tags": "a" })).contains("tags is no list"));
-        assert!(why(&json!({ "tags": [5] })).contains("a tag is no text"));
-        assert!(why(&json!({ "updated": "soon" })).contains("updated is no time"));
-        assert!(why(&json!({ "updated": 1.5 })).contains("updated is no time"));
+    fn document_error_names_the_field_that_no_store_accepts() {
+        assert!(why(&json!([])).contains("a JSON object"));
+        assert!(why(&json!({ "url": 5 })).contains("url must be a text"));
+        assert!(why(&json!({ "tags": "a" })).contains("tags must be a list"));
+        assert!(why(&json!({ "tags": [5] })).contains("a tag must be a text"));
+        assert!(why(&json!({ "updated": "soon" })).contains("updated is not a time"));
+        assert!(why(&json!({ "updated": 1.5 })).contains("updated is not a time"));
         assert!(why(&json!({ "user": "x".repeat(KEYWORD_BYTES + 1) })).contains("user has 8193"));
         assert!(why(&json!({ "text": "x".repeat(TEXT_BYTES + 1) })).contains("text has 1048577"));
     }
 
     #[test]
-    fn a_reply_to_the_first_annotation_names_it_once() {
+    fn reply_to_the_root_references_it_once() {
         let reply = json!({ "parent": "a", "root": "a" });
         let reply = Document::from_json(&reply).unwrap();
         assert_eq!(reply.references().collect::<Vec<_>>(), ["a"]);
@@ -196,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_and_versions_that_a_store_cannot_hold_are_refused() {
+    fn write_with_an_impossible_key_or_version_is_refused() {
         let write = |key: &str, version| Write {
             key: key.to_owned(),
             version,

@@ -45,20 +45,6 @@ pub struct Cursor {
     pub id: String,
 }
 
-impl Cursor {
-    /// As text for a URL.
-    pub fn encode(&self) -> String {
-        format!("{}.{}", self.updated, self.id)
-    }
-
-    /// Reads [`encode`](Self::encode)'s text. `None`: it is not a cursor of this service.
-    pub fn decode(text: &str) -> Option<Self> {
-        let (updated, id) = text.split_once('.')?;
-        let id = Some(id).filter(|id| !id.is_empty() && id.len() <= super::document::KEY_BYTES)?;
-        Some(Self { updated: updated.parse().ok()?, id: id.to_owned() })
-    }
-}
-
 /// An annotation that matched.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hit {
@@ -198,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn f23_postgres_looks_for_the_words_and_phrases_that_the_index_looks_for() {
+    fn f23_terms_for_postgres_match_those_of_the_index() {
         let terms = |text: &str| Words::parse(text).unwrap().terms();
         let found = terms(r#"giants, "flailing  arms!" (x)"#).unwrap();
         assert_eq!(found.words, ["giants", "x", "flailing", "arms"]);
@@ -210,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn long_questions_are_cut_between_characters() {
+    fn long_query_is_cut_between_characters() {
         let words = Words::parse(&"ü".repeat(WORDS_BYTES)).unwrap();
         assert_eq!(words.plain.len(), WORDS_BYTES);
         let odd = Words::parse(&format!("x{}", "ü".repeat(WORDS_BYTES))).unwrap();
@@ -218,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn several_answers_are_one_in_order_and_go_on_where_it_ends() {
+    fn merged_hits_are_in_order_and_continue_at_their_end() {
         let answer = |places: &[(i64, &str)]| {
             let hit = |(updated, id): &(i64, &str)| Hit { id: (*id).to_owned(), updated: *updated };
             Hits::new(places.iter().map(hit).collect(), 3)
@@ -230,14 +216,5 @@ mod tests {
         let short = Hits::merged(vec![answer(&[(9, "a")]), answer(&[])], 3);
         assert_eq!(short, answer(&[(9, "a")]));
         assert_eq!(short.next, None);
-    }
-
-    #[test]
-    fn cursors_come_back_as_they_were_and_garbage_does_not() {
-        let cursor = Cursor { updated: -5, id: "a.b".to_owned() };
-        assert_eq!(Cursor::decode(&cursor.encode()), Some(cursor));
-        for garbage in ["", ".", "5", "5.", "x.y", "99999999999999999999.a"] {
-            assert_eq!(Cursor::decode(garbage), None, "{garbage}");
-        }
     }
 }

@@ -53,7 +53,7 @@ mod tests {
     use super::words;
 
     #[test]
-    fn words_are_what_stands_between_marks_and_spaces() {
+    fn words_split_at_marks_and_spaces() {
         let found: Vec<&str> = words("Don't, see (example.com)! 風車 _x_").collect();
         assert_eq!(found, ["Don't", "see", "example.com", "風", "車", "x"]);
         assert_eq!(words(" … -- ").count(), 0);

@@ -1,6 +1,6 @@
-//! Accounts: signing up, logging in, groups, leaving.
+//! Accounts: sign up, log in and out, groups, deletion.
 
-use leasehold_http::failures::sentence;
+use leasehold_http::problems::sentence;
 use maud::{Markup, html};
 
 use super::layout;
@@ -43,18 +43,18 @@ fn enter(sign_up: bool) -> Markup {
                     input #name type="text" name="name" required minlength="2" maxlength="30"
                         pattern="[a-z0-9][a-z0-9_.\\-]{1,29}" autocomplete="username" spellcheck="false"
                         aria-describedby="name-hint";
-                    span.hint #name-hint { "Small letters, digits, dots, dashes. Everybody sees it." } }
-                p { label for="display_name" { "What people call you (if you like)" }
+                    span.hint #name-hint { "2 to 30 lower-case letters, digits, dots, dashes or underscores. Every reader sees it." } }
+                p { label for="display_name" { "Display name (optional)" }
                     input #display_name type="text" name="display_name" maxlength="80" autocomplete="nickname"; }
                 button.primary type="submit" { "Sign up" }
             }
         }
         form.panel method="post" action="/account/login" {
             h2 { "Log in" }
-            p { label for="token" { "Key" }
+            p { label for="token" { "Token" }
                 input #token type="text" name="token" required autocomplete="off" spellcheck="false"
                     aria-describedby="token-hint";
-                span.hint #token-hint { "You were shown it when your account was made." } }
+                span.hint #token-hint { "The service showed it once, when the account was created." } }
             button type="submit" { "Log in" }
         }
     }
@@ -111,7 +111,7 @@ fn blocked(names: &[String]) -> Markup {
     html! {
         @if !names.is_empty() {
             details.panel {
-                summary { "People you have blocked (" (names.len()) ")" }
+                summary { "Blocked users (" (names.len()) ")" }
                 ul.groups {
                     @for name in names { li { (name) (act("unblock", ("name", name), "Unblock", name)) } }
                 }
@@ -124,13 +124,14 @@ fn own(user: &User, account: &Account<'_>) -> Markup {
     let groups = account.groups;
     html! {
         form.panel method="post" action="/account/logout" {
-            p { "You are " strong { (user.name) } "." }
+            p { "Logged in as " strong { (user.name) } "." }
+            p.hint { "Logging out ends the session of this browser. Your token stays valid on other devices and in programs." }
             button type="submit" { "Log out" }
         }
         (invitations(account.invitations))
         section.panel aria-labelledby="groups-title" {
             h2 #groups-title { "Groups" }
-            p.hint { "Notes in a group are seen by its members and by nobody else." }
+            p.hint { "Only the members of a group see its notes." }
             ul.groups {
                 @for group in groups {
                     li {
@@ -140,9 +141,9 @@ fn own(user: &User, account: &Account<'_>) -> Markup {
                         @if group.own {
                             form.inline method="post" action="/account/members" {
                                 input type="hidden" name="group" value=(group.id);
-                                label.visually-hidden for={ "member-" (group.id) } { "A person, for " (group.name) }
+                                label.visually-hidden for={ "member-" (group.id) } { "Name of a user, for " (group.name) }
                                 input #{ "member-" (group.id) } type="text" name="name" required maxlength="30"
-                                    placeholder="Name of somebody" autocomplete="off";
+                                    placeholder="User name" autocomplete="off";
                                 button type="submit" { "Invite" span.visually-hidden { " to " (group.name) } }
                                 button type="submit" formaction="/account/remove" {
                                     "Remove" span.visually-hidden { " from " (group.name) } }
@@ -156,9 +157,9 @@ fn own(user: &User, account: &Account<'_>) -> Markup {
             (further(account.page))
             form.inline method="post" action="/account/groups" {
                 label.visually-hidden for="group-name" { "Name of a new group" }
-                input #group-name type="text" name="name" required maxlength="80" placeholder="A new group" autocomplete="off";
-                label.check { input type="checkbox" name="open" value="1"; " Open to all who know its id" }
-                button type="submit" { "Make group" }
+                input #group-name type="text" name="name" required maxlength="80" placeholder="Name of a new group" autocomplete="off";
+                label.check { input type="checkbox" name="open" value="1"; " Open: every user who knows its id can join" }
+                button type="submit" { "Create group" }
             }
             form.inline method="post" action="/account/join" {
                 label.visually-hidden for="group-id" { "Id of an open group" }
@@ -168,7 +169,7 @@ fn own(user: &User, account: &Account<'_>) -> Markup {
         }
         (blocked(account.blocked))
         details.panel {
-            summary { "Change your name, or leave" }
+            summary { "Change your name, or delete your account" }
             form.inline method="post" action="/account/rename" {
                 label.visually-hidden for="new-name" { "New name" }
                 input #new-name type="text" name="name" required minlength="2" maxlength="30" placeholder="New name" autocomplete="off";
@@ -188,12 +189,12 @@ pub fn welcome(user: &User, token: &str) -> Markup {
     let main = html! {
         section.panel.created aria-labelledby="welcome" {
             h1 #welcome { "Welcome, " (user.name) }
-            p { "This key logs you in on other devices and in programs. It is shown only now." }
+            p { "This token logs you in on other devices and in programs. It is shown only now: copy it." }
             div.copyable {
-                label.visually-hidden for="key" { "Your key" }
-                input #key type="text" readonly value=(token) spellcheck="false" autocomplete="off";
+                label.visually-hidden for="new-token" { "Your token" }
+                input #new-token type="text" readonly value=(token) spellcheck="false" autocomplete="off";
             }
-            p { a.button.primary href="/" { "To the text" } }
+            p { a.button.primary href="/" { "Go to the text" } }
         }
     };
     layout::page("Welcome", Some(user), &main)

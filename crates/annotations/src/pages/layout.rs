@@ -37,7 +37,6 @@ pub fn around(title: &str, user: Option<&User>, main: &Markup) -> Markup {
         (main)
         footer {
             p {
-                "A note that was saved stays saved. "
                 a href="/openapi.json" { "API" }
             }
         }

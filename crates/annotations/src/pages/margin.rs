@@ -134,9 +134,9 @@ pub fn margin(user: Option<&User>, margin: &Margin) -> Markup {
         (filters(margin))
         @if margin.notes.is_empty() && margin.gone.is_empty() {
             p.hint.none {
-                @if margin.is_filtered() { "Nothing fits." }
-                @else if margin.tab == Tab::PageNotes { "Nobody has written about the whole page." }
-                @else { "Nobody has annotated this text. Select a passage to begin." }
+                @if margin.is_filtered() { "No notes match." }
+                @else if margin.tab == Tab::PageNotes { "No notes about the whole page yet." }
+                @else { "No annotations yet. Select a passage to begin." }
             }
         }
         ol.cards {
@@ -151,12 +151,12 @@ pub fn margin(user: Option<&User>, margin: &Margin) -> Markup {
             }
             @for id in &margin.gone {
                 li.left-behind {
-                    p.hint { "The note that was answered here is deleted." }
+                    p.hint { "The note that these replies answer was deleted." }
                     (replies(margin, id, user.is_some()))
                 }
             }
         }
-        @if margin.more_replies { p.hint { "Only the newest replies are shown here." } }
+        @if margin.more_replies { p.hint { "Only the newest replies are shown." } }
         (pager(margin))
     }
 }
@@ -209,8 +209,9 @@ fn tabs(margin: &Margin) -> Markup {
 
 fn notices(margin: &Margin) -> Markup {
     html! {
-        // Readers need not know that the index was late once: Postgres has answered.
-        @if margin.index == IndexState::Behind || margin.away {
+        // An index that was late once concerns no reader: Postgres has answered. Nor does one that is behind,
+        // unless this search depends on it: without words, user or tag Postgres has counted the notes.
+        @if margin.away || margin.index == IndexState::Behind && margin.filter.is_narrow() {
             p.notice.index { "Search is catching up. Your notes are safe." }
         }
     }
@@ -263,7 +264,7 @@ pub(super) fn card(margin: &Margin, note: &Annotation, can_reply: bool, whole: b
             }
             @if !note.text.is_empty() { div.said { (note.text) } }
             @if note.cut {
-                p.more { a href={ "/note/" (note.id) } data-more { "Show all of it" } }
+                p.more { a href={ "/note/" (note.id) } data-more { "Show the whole note" } }
             }
             @if !note.tags.is_empty() {
                 ul.tags aria-label="Tags" {
@@ -274,7 +275,7 @@ pub(super) fn card(margin: &Margin, note: &Annotation, can_reply: bool, whole: b
                 }
             }
             @if can_reply {
-                ul.does aria-label="What you can do" {
+                ul.does aria-label="Actions" {
                     li { button.link type="button" data-do="reply" { "Reply" } }
                     @if own {
                         li { button.link type="button" data-do="edit" { "Edit" } }
@@ -316,7 +317,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ages_are_in_words() {
+    fn age_is_shown_in_words() {
         let at = Timestamp::UNIX_EPOCH;
         let words = [0, 59, 60, 480, 7200, 86_400, 2_592_000].map(|age| age_words(age, at));
         assert_eq!(

@@ -21,12 +21,13 @@ use maud::{Markup, html};
 
 /// Returns the page for a failed request.
 pub fn failure(status: u16, detail: &str) -> Markup {
+    let title = if status == 404 { "Not found" } else { "Request failed" };
     let main = html! {
         section.panel {
-            h1 { @if status == 404 { "Nothing here" } @else { "That did not work" } }
+            h1 { (title) }
             p { (detail) }
-            p { a href="/" { "To the text" } }
+            p { a href="/" { "Back to the text" } }
         }
     };
-    layout::page("Not done", None, &main)
+    layout::page(title, None, &main)
 }

@@ -29,7 +29,7 @@ pub fn note(user: Option<&User>, margin: &Margin) -> Markup {
             }
             @if margin.is_older { p.pager { a href={ "/note/" (note.id) } { "Newest replies" } } }
         }
-        p.pager { a href="/" { "To the text" } }
+        p.pager { a href="/" { "Back to the text" } }
     };
     layout::page("Note", user, &main)
 }

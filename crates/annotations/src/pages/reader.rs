@@ -31,10 +31,10 @@ pub fn reader(url: &str, user: Option<&User>, groups: &[Group], margin: &Margin)
                 @if user.is_some() { (compose(groups)) }
                 div #margin aria-live="off" { (margin::margin(user, margin)) }
             }
-            div #bar .bar hidden role="toolbar" aria-label="The passage you chose" {
+            div #bar .bar hidden role="toolbar" aria-label="The selected passage" {
                 @match user {
                     Some(_) => button.primary #annotate type="button" data-key="a"
-                        data-does="Annotate what is selected" aria-keyshortcuts="a" { "Annotate" },
+                        data-does="Annotate the selection" aria-keyshortcuts="a" { "Annotate" },
                     None => a.button.primary href="/account" { "Log in to annotate" },
                 }
             }
@@ -54,7 +54,7 @@ fn choice(groups: &[Group], margin: &Margin) -> Markup {
         form.choice method="get" action="/" {
             label.visually-hidden for="group" { "Group" }
             select #group name="group" {
-                option value="" selected[chosen.is_none()] { "All that I can read" }
+                option value="" selected[chosen.is_none()] { "All groups" }
                 @for group in groups {
                     option value=(group.id) selected[chosen == Some(group.id.as_str())] { (group.name) }
                 }

@@ -15,7 +15,7 @@ pub fn paragraphs() -> impl Iterator<Item = &'static str> {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn the_boy_and_the_farmer_are_there() {
+    fn chapter_contains_the_passages_that_tests_quote() {
         let text: String = super::paragraphs().collect();
         for words in ["Don Quixote added it up", "closer than a lizard", "Andres"] {
             assert!(text.contains(words), "{words}");

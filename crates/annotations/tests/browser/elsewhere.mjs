@@ -10,7 +10,7 @@ const part = (page, selector) =>
     return shadowRoot.querySelector(wanted);
   }, selector);
 
-// Its requests go to another origin than the page's, as they must; nothing else is excused.
+// Its requests go to another origin than the page's. No other request may.
 function excuse(watched) {
   watched.wrong = watched.wrong.filter((it) => !it.startsWith("request to"));
   holds(watched.wrong.length === 0 || watched.wrong.every((it) => it.includes("favicon")), watched.wrong.join("; "));
@@ -27,14 +27,14 @@ const visible = (page, selector) =>
     selector,
   );
 
-// Waits until the notes of the page were fetched: what comes later would move the buttons.
+// Waits until the notes of the page were fetched: a later response would move the buttons.
 const fetched = (page) =>
   page.waitForFunction(() => {
     const host = [...document.body.children].find((it) => it.shadowRoot);
     return /\d/.test(host?.shadowRoot.querySelector("button").textContent);
   });
 
-// Waits for the note that says this.
+// Waits for the note with this text.
 const said = (page, text) =>
   page.waitForFunction(
     (wanted) => {
@@ -45,7 +45,7 @@ const said = (page, text) =>
     text,
   );
 
-export async function whoever_is_not_logged_in_is_shown_the_way_there({ open, close, base, control, patience }) {
+export async function log_in_link_is_shown_to_anonymous_readers({ open, close, base, control, stepTimeout }) {
   const watched = await open();
   const { page } = watched;
   await page.goto(`${control}/page`);
@@ -55,9 +55,9 @@ export async function whoever_is_not_logged_in_is_shown_the_way_there({ open, cl
   equal(await (await part(page, "section a")).evaluate((it) => it.href), `${base}/account`, "where to log in");
   holds(!(await (await part(page, "section div button")).evaluate((it) => it.checkVisibility())), "nothing to write with");
   await pictures(page, "elsewhere");
-  // Logged in meanwhile, in another window.
+  // Log in meanwhile, in another window.
   const other = await page.browserContext().newPage();
-  other.setDefaultTimeout(patience);
+  other.setDefaultTimeout(stepTimeout);
   await signUp({ page: other, base });
   await other.close();
   await page.bringToFront();
@@ -67,7 +67,7 @@ export async function whoever_is_not_logged_in_is_shown_the_way_there({ open, cl
   return close(watched);
 }
 
-export async function a_note_that_is_saved_twice_at_once_is_one_note({ open, close, control }) {
+export async function note_saved_twice_at_once_is_stored_once({ open, close, control }) {
   const watched = await open();
   const { page } = watched;
   await signUp(watched);
@@ -98,7 +98,7 @@ export async function a_note_that_is_saved_twice_at_once_is_one_note({ open, clo
   return close(watched);
 }
 
-export async function a_page_elsewhere_shows_and_takes_notes({ open, close, control, order }) {
+export async function page_of_another_origin_shows_and_saves_notes({ open, close, control, order }) {
   const watched = await open();
   const { page } = watched;
   await signUp(watched);
@@ -129,7 +129,7 @@ export async function a_page_elsewhere_shows_and_takes_notes({ open, close, cont
   return close(watched);
 }
 
-export async function the_focus_comes_back_to_where_the_notes_are_opened({ open, close, control }) {
+export async function focus_returns_to_the_button_that_opened_the_notes({ open, close, control }) {
   const watched = await open();
   const { page } = watched;
   await signUp(watched);

@@ -1,12 +1,12 @@
-// Groups on the page of an account: invitations, and who is in a group.
-import { equal, holds, look } from "../../../pastes/tests/browser/watch.mjs";
+// Groups on the account page: invitations and members.
+import { auditPage, equal, holds } from "../../../pastes/tests/browser/watch.mjs";
 import { pictures } from "./pictures.mjs";
 import { signUp } from "./steps.mjs";
 
 const send = (page, selector) => Promise.all([page.waitForNavigation(), page.locator(selector).click()]);
 const names = (page) => page.$$eval(".groups strong", (all) => all.map((it) => it.textContent));
 
-export async function somebody_is_invited_and_decides({ open, close }) {
+export async function invited_user_joins_or_declines({ open, close }) {
   const [owner, guest] = [await open(), await open()];
   await signUp(owner, "owner");
   const name = await signUp(guest, "guest");
@@ -21,17 +21,17 @@ export async function somebody_is_invited_and_decides({ open, close }) {
     await page.type(`#${id}`, name);
     await send(page, `form:has(#${id}) button:not([formaction])`);
   }
-  await look(owner, "groups-owner");
+  await auditPage(owner, "groups-owner");
   await guest.page.goto(`${base}/account`);
   equal(await names(guest.page), ["Selling", "Reading"], "asked, and in neither");
-  await look(guest, "invitations");
+  await auditPage(guest, "invitations");
   await pictures(guest.page, "invitations", "#invitations-title");
   await send(guest.page, "li:nth-child(1) form[action='/account/decline'] button");
   await send(guest.page, "form[action='/account/join'] button");
   equal(await names(guest.page), ["Reading"], "in the one that was chosen");
   holds(!(await guest.page.$("#invitations-title")), "nothing is open");
-  await look(guest, "joined");
-  // The owner takes them out again.
+  await auditPage(guest, "joined");
+  // The owner removes the member.
   const [id] = await page.$$eval("[id^=member-]", (all) => [all[0].id]);
   await page.type(`#${id}`, name);
   await send(page, `form:has(#${id}) [formaction='/account/remove']`);

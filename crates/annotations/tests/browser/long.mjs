@@ -1,9 +1,9 @@
 // More than fits onto a page: long texts, and many notes.
-import { equal, holds, look } from "../../../pastes/tests/browser/watch.mjs";
+import { auditPage, equal, holds } from "../../../pastes/tests/browser/watch.mjs";
 import { pictures } from "./pictures.mjs";
 import { press, signUp } from "./steps.mjs";
 
-/** Saves a note as the page's own script does; gives its key. */
+/** Saves a note as the page's own script does; returns its key. */
 const save = (page, exact, text) =>
   page.evaluate(
     async (quote, value) => {
@@ -27,7 +27,7 @@ const drop = (page, keys) =>
 
 const said = (page, key) => page.$eval(`#note-${key} .said`, (it) => it.textContent);
 
-export async function a_long_text_is_shown_and_edited_as_a_whole({ open, close }) {
+export async function long_text_is_shown_and_edited_completely({ open, close }) {
   const watched = await open();
   const { page, base } = watched;
   await signUp(watched);
@@ -35,9 +35,9 @@ export async function a_long_text_is_shown_and_edited_as_a_whole({ open, close }
   const key = await save(page, "Don Quixote added it up", text);
   await page.reload();
   equal(await said(page, key), text.slice(0, 2000), "the beginning");
-  await look(watched, "long-text");
+  await auditPage(watched, "long-text");
   await pictures(page, "long-text", `#note-${key} .more`);
-  // Edited before anybody has seen the rest: nothing of it is lost.
+  // Edit before the page has loaded the rest: nothing of it is lost.
   await press(page, key, "edit");
   await page.waitForSelector("#within-text");
   equal(await page.$eval("#within-text", (it) => it.value), text, "all of it to begin with");
@@ -57,17 +57,17 @@ export async function a_long_text_is_shown_and_edited_as_a_whole({ open, close }
   equal(await page.evaluate(() => document.activeElement.dataset.note), key, "the focus");
   await page.goto(`${base}/note/${key}`);
   equal(await said(page, key), `${text} Or not.`, "on its own page");
-  await look(watched, "note");
+  await auditPage(watched, "note");
   await drop(page, [key]);
   return close(watched);
 }
 
-export async function older_notes_are_a_page_away({ open, close }) {
+export async function older_notes_are_on_further_pages({ open, close }) {
   const watched = await open();
   const { page } = watched;
   const name = await signUp(watched);
   const keys = [];
-  // Each costs the page more than its text: what is quoted stands in an attribute.
+  // Each takes more of the page than its text: an attribute repeats the quote.
   for (let number = 0; number < 14; number += 1) {
     keys.push(await save(page, `${number} ${'"'.repeat(16_000)}`, `Large ${number}`));
   }
@@ -81,7 +81,7 @@ export async function older_notes_are_a_page_away({ open, close }) {
   await page.goto(`${watched.base}/?user=${name}`);
   const first = await mine();
   holds(first.length > 0 && first.length < keys.length, `some of them: ${first.length}`);
-  await look(watched, "newest-notes");
+  await auditPage(watched, "newest-notes");
   const seen = new Set(first);
   while (await page.$("#margin a[data-cursor]:not([data-cursor=''])")) {
     const shown = await mine();
@@ -90,7 +90,7 @@ export async function older_notes_are_a_page_away({ open, close }) {
     for (const key of await mine()) seen.add(key);
   }
   equal(seen.size, keys.length, "all of them, on some page");
-  await look(watched, "older-notes");
+  await auditPage(watched, "older-notes");
   await pictures(page, "older-notes", "#margin .pager");
   await page.locator("#margin a[data-cursor='']").click();
   await page.waitForSelector(`#note-${first[0]}`);

@@ -1,7 +1,7 @@
-// Uses the annotation service as people do, with a real browser: node pages.mjs BASE_URL CONTROL_URL
+// Uses the annotation service with a real browser: node pages.mjs BASE_URL CONTROL_URL
 //
-// The control URL is another origin: it switches the index off and on, and has a page with our script
-// in it. SCREENSHOTS=folder keeps pictures; a further argument runs only the checks whose name
+// The control URL is another origin: it takes the index down and up again, and has a page with our script
+// in it. SCREENSHOTS=folder saves screenshots; a further argument runs only the checks whose name
 // contains it.
 import { launch } from "../../../pastes/tests/browser/browser.mjs";
 import { close, open } from "../../../pastes/tests/browser/watch.mjs";
@@ -13,8 +13,8 @@ import * as writing from "./writing.mjs";
 
 const [base, control, only = ""] = process.argv.slice(2);
 const limit = 300_000;
-// Of one step of a check.
-const patience = 120_000;
+// Time limit of one step of a check.
+const stepTimeout = 120_000;
 
 function within(promise, name) {
   let timer;
@@ -27,13 +27,13 @@ function within(promise, name) {
 async function order(what) {
   const signal = AbortSignal.timeout(240_000);
   const response = await fetch(`${control}/${what}`, { method: "POST", signal });
-  if (!response.ok) throw new Error(`control said ${response.status}`);
+  if (!response.ok) throw new Error(`control returned ${response.status}`);
 }
 
 // A slow machine is no outage: pages wait for the service as long as a check does.
-async function openPatient(more) {
+async function openSlow(more) {
   const watched = await open(browser, base, more);
-  watched.page.setDefaultTimeout(patience);
+  watched.page.setDefaultTimeout(stepTimeout);
   await watched.page.evaluateOnNewDocument(() => {
     AbortSignal.timeout = () => new AbortController().signal;
   });
@@ -48,7 +48,7 @@ const browser = await launch();
 try {
   for (const [name, check] of checks) {
     try {
-      const options = { open: openPatient, close, base, control, order, browser, patience };
+      const options = { open: openSlow, close, base, control, order, browser, stepTimeout };
       await within(check(options), name);
       console.log(`ok      ${name}`);
     } catch (error) {

@@ -1,4 +1,4 @@
-// Pictures of what a window shows, for people who want to see it: SCREENSHOTS=folder.
+// Screenshots in both themes and two sizes: SCREENSHOTS=folder.
 
 export async function pictures(page, name, about = "mark") {
   if (!process.env.SCREENSHOTS) return;

@@ -1,11 +1,11 @@
-// Reading: search, filters, keys, a phone, no scripts, an index that is away.
-import { equal, holds, look } from "../../../pastes/tests/browser/watch.mjs";
+// Reading: search, filters, keys, a phone, no scripts, an index that is down.
+import { auditPage, equal, holds } from "../../../pastes/tests/browser/watch.mjs";
 import { annotate, card, counts, erase, gone, signUp, texts } from "./steps.mjs";
 
 export async function notes_are_searched_and_filtered({ open, close, order }) {
   const watched = await open();
   const { page } = watched;
-  // The notes of other people are there now, or they would come in between.
+  // Index the notes of other checks first; otherwise they would appear during this one.
   await order("work");
   const name = await signUp(watched);
   await annotate(page, "Day was dawning", "An early start", "morning");
@@ -16,7 +16,7 @@ export async function notes_are_searched_and_filtered({ open, close, order }) {
   await gone(page, "An early start");
   equal(await texts(page), ["Poor horse"], "what has both words");
   equal(await page.$$eval("mark", (marks) => marks.length), 1, "only its passage is marked");
-  await look(watched, "searched");
+  await auditPage(watched, "searched");
   await page.locator("a[data-drop=q]").click();
   await card(page, "An early start");
   equal((await texts(page)).length, all, "everything again");
@@ -26,10 +26,10 @@ export async function notes_are_searched_and_filtered({ open, close, order }) {
   await card(page, "Poor horse");
   await page.locator(`a[data-add=user][data-value="${name}"]`).click();
   await page.waitForFunction(() => document.querySelectorAll("#margin .card").length === 2);
-  equal((await texts(page)).sort(), ["An early start", "Poor horse"], "one person's");
+  equal((await texts(page)).sort(), ["An early start", "Poor horse"], "the notes of one user");
   await page.goBack();
   await page.waitForFunction((n) => document.querySelectorAll("#margin .card").length === n, {}, all);
-  // The way back is the way back for the fields, too.
+  // Going back restores the fields, too.
   await page.type("#q", "horse");
   await page.keyboard.press("Enter");
   await gone(page, "An early start");
@@ -43,11 +43,11 @@ export async function notes_are_searched_and_filtered({ open, close, order }) {
   equal(await fields(), ["", ""], "and so is the search");
   await page.type("#q", "nothing has these words");
   await page.keyboard.press("Enter");
-  await page.waitForFunction(() => document.querySelector("#margin .none")?.textContent === "Nothing fits.");
+  await page.waitForFunction(() => document.querySelector("#margin .none")?.textContent === "No notes match.");
   return close(watched);
 }
 
-export async function the_focus_stays_where_somebody_works({ open, close }) {
+export async function focus_stays_on_the_control_in_use({ open, close }) {
   const watched = await open();
   const { page } = watched;
   await signUp(watched);
@@ -65,20 +65,20 @@ export async function the_focus_stays_where_somebody_works({ open, close }) {
   await press(`#note-${first} [data-add=tag]`);
   await page.waitForSelector("[data-drop=tag]");
   equal((await texts(page)).sort(), ["Focus one", "Focus two"], "those of the tag");
-  equal(await focus(), "tag", "on the filter that was chosen");
+  equal(await focus(), "tag", "on the chosen filter");
   await erase(page, first);
   await gone(page, "Focus one");
-  equal(await focus(), second, "on the note that stands there now");
+  equal(await focus(), second, "on the note in the same position");
   await press("[data-drop=tag]");
   await page.waitForFunction(() => !document.querySelector("[data-drop]"));
   equal(await focus(), "annotations", "on the tab, when the filter is gone");
   await press("[data-tab=notes]");
   await page.waitForSelector("[data-tab=notes][aria-current]");
-  equal(await focus(), "notes", "on the tab that was chosen");
+  equal(await focus(), "notes", "on the chosen tab");
   return close(watched);
 }
 
-export async function keys_do_what_they_say({ open, close }) {
+export async function keyboard_shortcuts_work({ open, close }) {
   const watched = await open();
   const { page } = watched;
   await signUp(watched);
@@ -89,7 +89,7 @@ export async function keys_do_what_they_say({ open, close }) {
   await page.keyboard.press("/");
   equal(await page.evaluate(() => document.activeElement.id), "q", "the search has the focus");
   await page.keyboard.press("j");
-  equal(await page.$eval("#q", (it) => it.value), "j", "typing is typing");
+  equal(await page.$eval("#q", (it) => it.value), "j", "no shortcut in a text field");
   await page.$eval("#q", (it) => { it.value = ""; it.blur(); });
   await page.keyboard.press("n");
   await page.waitForSelector("#compose:not([hidden])");
@@ -106,7 +106,7 @@ export async function keys_do_what_they_say({ open, close }) {
   return close(watched);
 }
 
-export async function on_a_phone_the_margin_is_a_sheet({ open, close }) {
+export async function margin_is_a_sheet_on_a_phone({ open, close }) {
   const watched = await open();
   const { page } = watched;
   await signUp(watched);
@@ -125,7 +125,7 @@ export async function on_a_phone_the_margin_is_a_sheet({ open, close }) {
   return close(watched);
 }
 
-export async function without_scripts_everything_can_be_read_and_searched({ open, close, order }) {
+export async function page_is_readable_and_searchable_without_scripts({ open, close, order }) {
   const writer = await open();
   await signUp(writer);
   await annotate(writer.page, "our knight", "Ours!").catch(() => annotate(writer.page, "quitted the inn", "Ours!"));
@@ -140,29 +140,29 @@ export async function without_scripts_everything_can_be_read_and_searched({ open
   await Promise.all([page.waitForNavigation(), page.keyboard.press("Enter")]);
   const found = await texts(page);
   holds(found.length > 0 && found.every((it) => /ours/i.test(it)), `and found: ${found}`);
-  await look(watched, "no-scripts");
+  await auditPage(watched, "no-scripts");
   await page.goto(`${base}/account`);
-  await look(watched, "sign-up");
+  await auditPage(watched, "sign-up");
   return close(watched);
 }
 
-export async function while_the_index_is_away_people_go_on({ open, close, order }) {
+export async function page_works_while_the_index_is_down({ open, close, order }) {
   const watched = await open();
   const { page } = watched;
   await signUp(watched);
   await order("down");
   try {
     await annotate(page, "he charged with levelled lance", "During the outage");
-    // Told once the index was asked several times in vain, and not before.
+    // The page shows the notice once the breaker is open, after several failures.
     await page.reload();
     await page.waitForSelector("#margin .notice.index");
     equal(
       await page.$eval("#margin .notice.index", (it) => it.textContent),
       "Search is catching up. Your notes are safe.",
-      "what readers are told",
+      "the notice",
     );
     await card(page, "During the outage");
-    await look(watched, "index-away");
+    await auditPage(watched, "index-down");
     await page.type("#q", "outage");
     await page.keyboard.press("Enter");
     await page.waitForFunction(() => document.querySelectorAll("#margin .card").length === 1);

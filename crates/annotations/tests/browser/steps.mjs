@@ -1,13 +1,13 @@
-// What several checks do.
+// Steps that several checks share.
 
-let people = 0;
+let users = 0;
 
-/** Makes an account by the page's own form, and goes to the text. */
+/** Signs up with the form of the page, and opens the text. */
 export async function signUp(watched, prefix = "reader") {
   const { page, base } = watched;
-  people += 1;
+  users += 1;
   await page.setViewport({ width: 1280, height: 820 });
-  const name = `${prefix}${process.pid}.${people}`;
+  const name = `${prefix}${process.pid}.${users}`;
   await page.goto(`${base}/account`);
   await page.locator("#name").fill(name);
   await Promise.all([page.waitForNavigation(), page.locator("form[action='/account/signup'] button").click()]);
@@ -15,13 +15,13 @@ export async function signUp(watched, prefix = "reader") {
   return name;
 }
 
-/** Selects words of the text, as a mouse would. */
+/** Selects words of the text. */
 export async function select(page, words) {
   const found = await page.evaluate((wanted) => {
     const body = document.querySelector("#body");
     const start = body.textContent.indexOf(wanted);
     if (start < 0) return false;
-    // Marks may stand between the words.
+    // Marks may be between the words.
     const place = (at) => {
       const walker = document.createTreeWalker(body, NodeFilter.SHOW_TEXT);
       while (walker.nextNode()) {
@@ -41,7 +41,7 @@ export async function select(page, words) {
   await page.waitForSelector("#bar:not([hidden])");
 }
 
-/** Annotates words of the text; gives the key of the note. */
+/** Annotates words of the text; returns the key of the note. */
 export async function annotate(page, words, text, tags = "") {
   await select(page, words);
   await page.locator("#annotate").click();
@@ -53,7 +53,7 @@ export async function annotate(page, words, text, tags = "") {
   return card(page, text);
 }
 
-/** Waits for the note that says this; gives its key. */
+/** Waits for the note with this text; returns its key. */
 export async function card(page, text) {
   const found = await page.waitForFunction(
     (wanted) =>
@@ -66,7 +66,7 @@ export async function card(page, text) {
   return found.jsonValue();
 }
 
-/** Waits until no note says this. */
+/** Waits until no note has this text. */
 export const gone = (page, text) =>
   page.waitForFunction(
     (wanted) => ![...document.querySelectorAll("#margin .said")].some((it) => it.textContent === wanted),
@@ -79,7 +79,7 @@ export const counts = (page) =>
 
 export const texts = (page) => page.$$eval("#margin .said", (all) => all.map((it) => it.textContent));
 
-/** Deletes a note. Both presses at one time: the page asks for the second one, and not for long. */
+/** Deletes a note. Presses twice at once, because the page waits for the second press only a few seconds. */
 export const erase = (page, key) =>
   page.$eval(`#note-${key} [data-do=delete]`, (it) => {
     it.focus();

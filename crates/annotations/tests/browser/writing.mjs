@@ -1,9 +1,9 @@
-// Writing notes: by selecting, about the page, replies, edits, deletions.
-import { equal, holds, look } from "../../../pastes/tests/browser/watch.mjs";
+// Writing notes: about a passage, about the page, replies, edits, deletions.
+import { auditPage, equal, holds } from "../../../pastes/tests/browser/watch.mjs";
 import { pictures } from "./pictures.mjs";
 import { annotate, card, counts, erase, gone, press, select, signUp, texts } from "./steps.mjs";
 
-export async function a_selected_passage_is_annotated_marked_and_found_again({ open, close }) {
+export async function selected_passage_is_annotated_and_marked({ open, close }) {
   const watched = await open();
   const { page } = watched;
   const name = await signUp(watched, "sophia");
@@ -15,23 +15,23 @@ export async function a_selected_passage_is_annotated_marked_and_found_again({ o
   equal(await page.$$eval(`#note-${key} .tags a`, (all) => all.map((it) => it.textContent)), ["math", "spanish coins"], "tags");
   holds((await page.$eval(`#note-${key} time`, (it) => it.textContent)) === "just now", "its age");
 
-  // The way between passage and note, in both directions.
+  // A click on the note shows the passage, and the other way round.
   await page.locator(`mark[data-note="${key}"]`).click();
   await page.waitForSelector(`#note-${key}.chosen`);
   await page.locator(`#note-${key} .passage`).click();
   await page.waitForSelector(`mark[data-note="${key}"].chosen`);
 
-  // A second one that overlaps, and one over several paragraphs' worth of marks.
+  // A second note that overlaps, and one over several marks.
   const other = await annotate(page, "added it up, found that it came to sixty-three reals", "Nine times seven");
   equal(await page.$$eval(`mark[data-note="${other}"]`, (all) => all.map((it) => it.textContent).join("")), "added it up, found that it came to sixty-three reals", "an overlapping mark");
   await page.reload();
   equal(await page.$$eval(`mark[data-note="${key}"]`, (all) => all.map((it) => it.textContent).join("")), marked, "after a reload");
-  await look(watched, "annotated");
+  await auditPage(watched, "annotated");
   await pictures(page, "reader");
   return close(watched);
 }
 
-export async function a_note_is_edited_and_deleted({ open, close }) {
+export async function author_edits_and_deletes_a_note({ open, close }) {
   const watched = await open();
   const { page } = watched;
   await signUp(watched);
@@ -59,7 +59,7 @@ export async function a_note_is_edited_and_deleted({ open, close }) {
   return close(watched);
 }
 
-export async function an_edit_does_not_write_over_one_that_was_made_elsewhere({ open, close }) {
+export async function edit_does_not_overwrite_a_concurrent_edit({ open, close }) {
   const watched = await open();
   const { page } = watched;
   await signUp(watched);
@@ -75,7 +75,7 @@ export async function an_edit_does_not_write_over_one_that_was_made_elsewhere({ 
   equal(status, 200, "the other edit");
   await page.locator("form.within button[type=submit]").click();
   await page.waitForSelector("form.within .alert:not([hidden])");
-  holds((await page.$eval("form.within .alert", (it) => it.textContent)).includes("changed meanwhile"), "it says why");
+  holds((await page.$eval("form.within .alert", (it) => it.textContent)).includes("changed meanwhile"), "the reason is shown");
   equal(await page.$eval("#within-text", (it) => it.value), "As I saw it first", "nothing that was written is lost");
   await page.reload();
   await card(page, "As I see it now");
@@ -83,7 +83,7 @@ export async function an_edit_does_not_write_over_one_that_was_made_elsewhere({ 
   return close(watched);
 }
 
-export async function people_reply_to_each_other({ open, close, order }) {
+export async function users_reply_to_each_other({ open, close, order }) {
   const [one, other] = [await open(), await open()];
   await signUp(one);
   const key = await annotate(one.page, "Lies before me, base clown!", "Strong words");
@@ -99,18 +99,18 @@ export async function people_reply_to_each_other({ open, close, order }) {
   await order("work");
   await one.page.reload();
   await card(one.page, "He means it");
-  await look(one, "conversation");
-  // Whoever began it may go; what others said stays.
+  await auditPage(one, "conversation");
+  // The author deletes the first note; the replies of others stay.
   await erase(one.page, key);
   await gone(one.page, "Strong words");
   await one.page.waitForSelector(`.left-behind #note-${reply}`);
-  await look(one, "left-behind");
+  await auditPage(one, "left-behind");
   await pictures(one.page, "left-behind", ".left-behind");
   await close(other);
   return close(one);
 }
 
-export async function a_note_about_the_page_is_on_the_other_tab({ open, close }) {
+export async function page_note_is_on_the_other_tab({ open, close }) {
   const watched = await open();
   const { page } = watched;
   await signUp(watched);
@@ -121,7 +121,7 @@ export async function a_note_about_the_page_is_on_the_other_tab({ open, close })
   await card(page, "I like this chapter");
   equal(await counts(page), [annotations, notes + 1], "counts");
   equal(new URL(page.url()).searchParams.get("tab"), "notes", "the tab in the address");
-  await look(watched, "page-notes");
+  await auditPage(watched, "page-notes");
   await page.locator("a[data-tab=annotations]").click();
   await gone(page, "I like this chapter");
   await page.goBack();
@@ -129,14 +129,14 @@ export async function a_note_about_the_page_is_on_the_other_tab({ open, close })
   return close(watched);
 }
 
-export async function a_note_in_a_group_is_for_the_group({ open, close, order }) {
+export async function note_in_a_group_is_visible_to_members_only({ open, close, order }) {
   const [one, other] = [await open(), await open()];
   await signUp(one);
   const { page, base } = one;
   await page.goto(`${base}/account`);
   await page.locator("#group-name").fill("Windmill readers");
   await Promise.all([page.waitForNavigation(), page.locator("form[action='/account/groups'] button").click()]);
-  await look(one, "account");
+  await auditPage(one, "account");
   await page.goto(`${base}/`);
   await select(page, "by the sun that shines".replace("by", "By"));
   await page.locator("#annotate").click();
@@ -160,7 +160,7 @@ export async function a_note_in_a_group_is_for_the_group({ open, close, order })
   return close(one);
 }
 
-export async function h3_what_people_write_stays_text({ open, close }) {
+export async function h3_user_text_is_never_run({ open, close }) {
   const watched = await open();
   const { page } = watched;
   await signUp(watched);
@@ -172,7 +172,7 @@ export async function h3_what_people_write_stays_text({ open, close }) {
   return close(watched);
 }
 
-export async function what_cannot_be_saved_stays_in_the_form({ open, close }) {
+export async function form_keeps_a_text_that_was_not_saved({ open, close }) {
   const watched = await open();
   const { page } = watched;
   await signUp(watched);
@@ -180,11 +180,11 @@ export async function what_cannot_be_saved_stays_in_the_form({ open, close }) {
   await page.type("#compose-text", "   ");
   await page.locator("#compose button[type=submit]").click();
   await page.waitForSelector("#compose .alert:not([hidden])");
-  holds((await page.$eval("#compose .alert", (it) => it.textContent)).includes("needs a text"), "it says why");
+  holds((await page.$eval("#compose .alert", (it) => it.textContent)).includes("must have a text"), "the reason is shown");
   await page.setOfflineMode(true);
   await page.type("#compose-text", "written on a train");
   await page.locator("#compose button[type=submit]").click();
-  await page.waitForFunction(() => document.querySelector("#compose .alert").textContent.includes("could not be reached"));
+  await page.waitForFunction(() => document.querySelector("#compose .alert").textContent.includes("cannot be reached"));
   holds((await page.$eval("#compose-text", (it) => it.value)).includes("written on a train"), "nothing is lost");
   await page.setOfflineMode(false);
   await page.locator("#compose button[type=submit]").click();
@@ -193,11 +193,11 @@ export async function what_cannot_be_saved_stays_in_the_form({ open, close }) {
   return close(watched);
 }
 
-export async function changed_words_are_sent_with_another_key({ open, close }) {
+export async function changed_text_gets_another_idempotency_key({ open, close }) {
   const watched = await open();
   const { page } = watched;
   await signUp(watched);
-  // Whatever is saved gets no answer.
+  // No save gets a response.
   await page.evaluate(() => {
     window.sent = [];
     window.fetch = async (_, { headers }) => {

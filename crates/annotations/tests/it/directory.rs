@@ -10,8 +10,8 @@ use annotations::index::{
 };
 use annotations::{Annotations, Index, IndexState, StartError};
 
-use crate::kind::TempDir;
-use crate::rig::{Rig, on_page, settings, until};
+use crate::fixture::{Fixture, on_page, settings, until};
+use crate::index_kind::TempDir;
 
 /// Finds everything below a directory that other users may read.
 fn open_to_others(dir: &Path, found: &mut Vec<String>) {
@@ -27,20 +27,20 @@ fn open_to_others(dir: &Path, found: &mut Vec<String>) {
 }
 
 #[tokio::test]
-async fn f27_no_other_user_can_read_what_the_index_keeps() {
-    let rig = Rig::alone().await;
+async fn f27_index_files_are_private_to_their_user() {
+    let fixture = Fixture::alone().await;
     let dir = TempDir::new();
-    let alba = rig.user("alba").await;
-    rig.note(&alba, "a word of a closed group").await;
+    let alba = fixture.user("alba").await;
+    fixture.note(&alba, "a word of a closed group").await;
     let index = TantivyIndex::open(TantivySettings::new(dir.path())).await.unwrap();
     index.identity().await.unwrap();
     let index = Index::new(Arc::new(index));
-    let served = Annotations::start(rig.engine.clone(), Some(index), settings()).await.unwrap();
+    let served = Annotations::start(fixture.engine.clone(), Some(index), settings()).await.unwrap();
     until(async || {
-        rig.bring_forward().await;
-        let worker = annotations::worker(&served, rig.engine.worker()).unwrap();
+        fixture.bring_forward().await;
+        let worker = annotations::worker(&served, fixture.engine.worker()).unwrap();
         worker.run_until_idle().await.unwrap();
-        rig.count("select count(*) from leasehold.job").await == 0
+        fixture.count("select count(*) from leasehold.job").await == 0
     })
     .await;
     let mut found = Vec::new();
@@ -53,8 +53,8 @@ async fn f27_no_other_user_can_read_what_the_index_keeps() {
 }
 
 #[tokio::test]
-async fn f28_another_index_is_not_taken_without_a_word() {
-    let rig = Rig::alone().await;
+async fn f28_service_refuses_another_index_until_the_record_is_removed() {
+    let fixture = Fixture::alone().await;
     let (one, other) = (TempDir::new(), TempDir::new());
     let start = async |dir: &TempDir, may_write: bool| {
         let settings = TantivySettings { may_write, ..TantivySettings::new(dir.path()) };
@@ -66,7 +66,9 @@ async fn f28_another_index_is_not_taken_without_a_word() {
             Some(identity) => index.known_as(identity, dir.path().display().to_string()),
             None => index,
         };
-        Annotations::start(rig.engine.clone(), Some(index), crate::rig::settings()).await.map(drop)
+        Annotations::start(fixture.engine.clone(), Some(index), crate::fixture::settings())
+            .await
+            .map(drop)
     };
     // A process that only searches does not make a new directory the database's own.
     start(&one, false).await.unwrap();
@@ -83,7 +85,7 @@ async fn f28_another_index_is_not_taken_without_a_word() {
     start(&moved, true).await.unwrap();
     // A lost directory is not replaced by an empty one: users would find nothing.
     assert!(matches!(start(&one, true).await, Err(StartError::OtherIndex { .. })));
-    let forgotten = rig.notes.forget_index().await.unwrap();
+    let forgotten = fixture.notes.forget_index().await.unwrap();
     assert_eq!(forgotten, Some(one.path().display().to_string()), "where it was recorded");
     start(&other, true).await.unwrap();
     assert!(matches!(start(&moved, true).await, Err(StartError::OtherIndex { .. })));
@@ -113,13 +115,13 @@ async fn cluster(
 }
 
 #[tokio::test]
-async fn f28_server_that_is_down_at_the_start_is_compared_before_it_is_used() {
-    let rig = Rig::alone().await;
-    let alba = rig.user("alba").await;
-    rig.note(&alba, "giants").await;
+async fn f28_index_that_is_down_at_the_start_is_compared_before_use() {
+    let fixture = Fixture::alone().await;
+    let alba = fixture.user("alba").await;
+    fixture.note(&alba, "giants").await;
     let record = "insert into annotations.index_identity (identity, place) \
                   values ('opensearch right notes', 'there')";
-    rig.client.batch_execute(record).await.unwrap();
+    fixture.client.batch_execute(record).await.unwrap();
     for (id, belongs) in [("wrong", false), ("right", true)] {
         let address = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let settings = OpenSearchSettings::new(format!("http://{address}"), "notes");
@@ -131,7 +133,8 @@ async fn f28_server_that_is_down_at_the_start_is_compared_before_it_is_used() {
         };
         let place = server.place().to_owned();
         let index = Index::new(server).identified_by(ask, place);
-        let served = Annotations::start(rig.engine.clone(), Some(index), crate::rig::settings());
+        let served =
+            Annotations::start(fixture.engine.clone(), Some(index), crate::fixture::settings());
         let served = served.await.expect("Postgres can answer searches");
         let search = async || {
             let found = served.search(None, &on_page(), None, 10).await.unwrap();
@@ -152,8 +155,8 @@ async fn f28_server_that_is_down_at_the_start_is_compared_before_it_is_used() {
                 assert!(!used().await, "{:?}", paths());
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }
-            rig.bring_forward().await;
-            let worker = annotations::worker(&served, rig.engine.worker()).unwrap();
+            fixture.bring_forward().await;
+            let worker = annotations::worker(&served, fixture.engine.worker()).unwrap();
             let _ = tokio::time::timeout(Duration::from_secs(5), worker.run_until_idle()).await;
             assert!(!used().await, "{:?}", paths());
         }

@@ -8,20 +8,20 @@
     reason = "a test stops at the first surprise"
 )]
 
+mod accounts;
 mod bulk;
 mod directory;
-mod gate;
+mod fault_proxy;
+mod faulty_index;
+mod fixture;
 mod groups;
 mod http;
 mod index;
-mod kind;
+mod index_kind;
 mod members;
 mod outage;
-mod people;
-mod rig;
+mod outage_load;
 mod save;
-mod story;
-mod switch;
 mod targets;
 mod visibility;
-mod words;
+mod word_search;

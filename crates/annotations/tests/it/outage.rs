@@ -12,68 +12,68 @@ use annotations::{
 use leasehold::mirror::{Digest, Range, Targets as _};
 use serde_json::json;
 
-use crate::kind::TempDir;
-use crate::rig::{PAGE, Rig, TIMEOUT, each, each_with, on_page, settings, until};
+use crate::fixture::{Fixture, PAGE, TIMEOUT, each, each_with, on_page, settings, until};
+use crate::index_kind::TempDir;
 
 fn words(q: &str) -> Filter {
     Filter { q: Some(q.to_owned()), ..Filter::default() }
 }
 
 /// Returns what the index itself finds for these words, without a check of who may see it.
-async fn indexed(rig: &Rig, q: &str) -> Vec<String> {
-    rig.index().ids(Query { words: Some(q.to_owned()), ..Query::default() }).await
+async fn indexed(fixture: &Fixture, q: &str) -> Vec<String> {
+    fixture.index().ids(Query { words: Some(q.to_owned()), ..Query::default() }).await
 }
 
-async fn rewrite(rig: &Rig, author: &annotations::User, note: &Annotation, text: &str) {
+async fn rewrite(fixture: &Fixture, author: &annotations::User, note: &Annotation, text: &str) {
     let change = Change { text: Some(text.to_owned()), ..Change::default() };
-    rig.notes.update(author, &note.id, change).await.unwrap();
+    fixture.notes.update(author, &note.id, change).await.unwrap();
 }
 
-async fn order(rig: &Rig, what: &str) {
+async fn order(fixture: &Fixture, what: &str) {
     let sql = "select leasehold.order_mirror($1, $2, 'alba')";
-    rig.client.execute(sql, &[&annotations::MIRROR, &what]).await.unwrap();
+    fixture.client.execute(sql, &[&annotations::MIRROR, &what]).await.unwrap();
 }
 
 #[tokio::test]
-async fn f11_after_an_outage_of_the_index_nothing_is_missing_stale_or_a_ghost() {
-    each_with(Settings { direct: true, ..settings() }, async |rig| {
-        let (alba, bela) = (rig.user("alba").await, rig.user("bela").await);
-        let group = rig.notes.make_group(alba.id, "Reading", false).await.unwrap();
-        let kept = rig.note(&alba, "kept giants").await;
-        let changed = rig.note(&alba, "former windmills").await;
-        let deleted = rig.note(&alba, "doomed sheep").await;
-        let moved = rig.note(&alba, "shy basin").await;
-        rig.work_all().await;
-        rig.assert_equal().await;
+async fn f11_index_equals_the_table_after_an_outage() {
+    each_with(Settings { direct: true, ..settings() }, async |fixture| {
+        let (alba, bela) = (fixture.user("alba").await, fixture.user("bela").await);
+        let group = fixture.notes.make_group(alba.id, "Reading", false).await.unwrap();
+        let kept = fixture.note(&alba, "kept giants").await;
+        let changed = fixture.note(&alba, "former windmills").await;
+        let deleted = fixture.note(&alba, "doomed sheep").await;
+        let moved = fixture.note(&alba, "shy basin").await;
+        fixture.work_all().await;
+        fixture.assert_equal().await;
 
         // First the index executes requests, and only its responses are lost.
-        rig.index().set_answers_lost(true);
-        let half = rig.note(&alba, "half inn").await;
-        rewrite(&rig, &alba, &changed, "interim mills").await;
-        rig.work_all().await;
-        rig.index().set_down(true);
-        let fresh = rig.note(&alba, "fresh lion").await;
-        let brief = rig.note(&alba, "brief ducks").await;
-        rewrite(&rig, &alba, &changed, "present mills").await;
-        rig.notes.delete(&alba, &deleted.id).await.unwrap();
-        rig.notes.delete(&alba, &brief.id).await.unwrap();
+        fixture.index().set_answers_lost(true);
+        let half = fixture.note(&alba, "half inn").await;
+        rewrite(&fixture, &alba, &changed, "interim mills").await;
+        fixture.work_all().await;
+        fixture.index().set_down(true);
+        let fresh = fixture.note(&alba, "fresh lion").await;
+        let brief = fixture.note(&alba, "brief ducks").await;
+        rewrite(&fixture, &alba, &changed, "present mills").await;
+        fixture.notes.delete(&alba, &deleted.id).await.unwrap();
+        fixture.notes.delete(&alba, &brief.id).await.unwrap();
         let away = Change { group: Some(group.id.clone()), ..Change::default() };
-        rig.notes.update(&alba, &moved.id, away).await.unwrap();
-        rig.work_all().await;
+        fixture.notes.update(&alba, &moved.id, away).await.unwrap();
+        fixture.work_all().await;
 
         // Users see the current notes, and none that are not for them.
-        let found = rig.notes.search(Some(alba.id), &on_page(), None, 50).await.unwrap();
+        let found = fixture.notes.search(Some(alba.id), &on_page(), None, 50).await.unwrap();
         assert_eq!((found.index, found.rows.len()), (IndexState::Down, 5));
-        assert_eq!(rig.texts(Some(&alba), &words("fresh")).await, ["fresh lion"], "one's own");
-        assert_eq!(rig.texts(Some(&alba), &words("mills")).await, ["present mills"]);
-        assert_eq!(rig.texts(Some(&bela), &on_page()).await.len(), 4);
-        assert!(rig.texts(Some(&bela), &words("basin")).await.is_empty(), "it moved away");
+        assert_eq!(fixture.texts(Some(&alba), &words("fresh")).await, ["fresh lion"], "one's own");
+        assert_eq!(fixture.texts(Some(&alba), &words("mills")).await, ["present mills"]);
+        assert_eq!(fixture.texts(Some(&bela), &on_page()).await.len(), 4);
+        assert!(fixture.texts(Some(&bela), &words("basin")).await.is_empty(), "it moved away");
 
-        rig.index().set_down(false);
-        rig.work_all().await;
-        rig.assert_equal().await;
+        fixture.index().set_down(false);
+        fixture.work_all().await;
+        fixture.assert_equal().await;
         until(async || {
-            let found = rig.notes.search(Some(bela.id), &on_page(), None, 50).await.unwrap();
+            let found = fixture.notes.search(Some(bela.id), &on_page(), None, 50).await.unwrap();
             found.index == IndexState::Ok && found.rows.len() == 4
         })
         .await;
@@ -88,23 +88,23 @@ async fn f11_after_an_outage_of_the_index_nothing_is_missing_stale_or_a_ghost() 
             ("ducks", None),
         ] {
             let ids: Vec<String> = there.iter().map(|note| note.id.to_string()).collect();
-            assert_eq!(indexed(&rig, q).await, ids, "{q}");
+            assert_eq!(indexed(&fixture, q).await, ids, "{q}");
         }
         let in_group = Query { groups: Some(vec![group.id.clone()]), ..Query::default() };
-        assert_eq!(rig.index().ids(in_group).await, [moved.id.to_string()]);
-        assert_eq!(rig.count("select count(*) from leasehold.dead_job").await, 0);
+        assert_eq!(fixture.index().ids(in_group).await, [moved.id.to_string()]);
+        assert_eq!(fixture.count("select count(*) from leasehold_internal.dead_job").await, 0);
     })
     .await;
 }
 
 #[tokio::test]
-async fn f14_an_index_that_was_restored_is_mended_by_the_check() {
-    each(async |rig| {
-        let alba = rig.user("alba").await;
-        let lost = rig.note(&alba, "lost giants").await;
-        let strange = rig.note(&alba, "familiar windmills").await;
-        let kept = rig.note(&alba, "kept sheep").await;
-        rig.work_all().await;
+async fn f14_check_repairs_a_restored_index() {
+    each(async |fixture| {
+        let alba = fixture.user("alba").await;
+        let lost = fixture.note(&alba, "lost giants").await;
+        let strange = fixture.note(&alba, "familiar windmills").await;
+        let kept = fixture.note(&alba, "kept sheep").await;
+        fixture.work_all().await;
         // As another database would have written it.
         let other = |text: &str| {
             json!({
@@ -113,15 +113,16 @@ async fn f14_an_index_that_was_restored_is_mended_by_the_check() {
             })
         };
         let ghost = AnnotationId::random();
-        rig.index().tamper(lost.id.as_str(), None).await;
-        rig.index()
+        fixture.index().tamper(lost.id.as_str(), None).await;
+        fixture
+            .index()
             .tamper(strange.id.as_str(), Some((9_000_000_000_000_000, other("strange barber"))))
             .await;
-        rig.index().tamper(ghost.as_str(), Some((3, other("ghost of a basin")))).await;
-        order(&rig, "check").await;
-        rig.work_all().await;
-        assert_eq!(rig.count("select repaired_total from leasehold.mirror").await, 3);
-        rig.assert_equal().await;
+        fixture.index().tamper(ghost.as_str(), Some((3, other("ghost of a basin")))).await;
+        order(&fixture, "check").await;
+        fixture.work_all().await;
+        assert_eq!(fixture.count("select repaired_total from leasehold_internal.mirror").await, 3);
+        fixture.assert_equal().await;
         for (q, there) in [
             ("giants", Some(&lost)),
             ("windmills", Some(&strange)),
@@ -130,64 +131,72 @@ async fn f14_an_index_that_was_restored_is_mended_by_the_check() {
             ("ghost", None),
         ] {
             let ids: Vec<String> = there.iter().map(|note| note.id.to_string()).collect();
-            assert_eq!(indexed(&rig, q).await, ids, "{q}");
+            assert_eq!(indexed(&fixture, q).await, ids, "{q}");
         }
-        assert_eq!(rig.count("select count(*) from leasehold.mirror_difference").await, 0);
+        assert_eq!(
+            fixture.count("select count(*) from leasehold_internal.mirror_difference").await,
+            0
+        );
     })
     .await;
 }
 
 #[tokio::test]
-async fn f12_a_rebuild_under_writes_loses_nothing() {
-    each(async |rig| {
-        let alba = rig.user("alba").await;
+async fn f12_rebuild_under_writes_loses_nothing() {
+    each(async |fixture| {
+        let alba = fixture.user("alba").await;
         let mut notes = Vec::new();
         for number in 0..12 {
-            notes.push(rig.note(&alba, &format!("early {number}")).await);
+            notes.push(fixture.note(&alba, &format!("early {number}")).await);
         }
-        rig.work_all().await;
-        rig.index().hold_swap();
-        order(&rig, "rebuild").await;
+        fixture.work_all().await;
+        fixture.index().hold_swap();
+        order(&fixture, "rebuild").await;
         let changing = async {
             // Proven equal, and not searched yet.
-            let at_swap = tokio::time::timeout(TIMEOUT, rig.index().at_swap());
+            let at_swap = tokio::time::timeout(TIMEOUT, fixture.index().at_swap());
             at_swap.await.expect("the rebuild gets here");
-            let late = rig.note(&alba, "late giants").await;
-            rewrite(&rig, &alba, &notes[0], "late windmills").await;
-            rig.notes.delete(&alba, &notes[1].id).await.unwrap();
+            let late = fixture.note(&alba, "late giants").await;
+            rewrite(&fixture, &alba, &notes[0], "late windmills").await;
+            fixture.notes.delete(&alba, &notes[1].id).await.unwrap();
             until(async || {
-                rig.bring_forward().await;
-                rig.work().await;
-                rig.count("select count(*) from leasehold.job where name = 'index'").await == 0
+                fixture.bring_forward().await;
+                fixture.work().await;
+                fixture.count("select count(*) from leasehold.job where name = 'index'").await == 0
             })
             .await;
-            rig.index().let_swap();
+            fixture.index().let_swap();
             late
         };
         // On a slow machine the rebuild or the swap may fail and is tried again.
         let rebuilding = until(async || {
-            rig.bring_forward().await;
-            rig.work().await;
-            rig.count("select count(*) from leasehold.mirror where phase = 'swapped'").await == 1
+            fixture.bring_forward().await;
+            fixture.work().await;
+            fixture
+                .count("select count(*) from leasehold_internal.mirror where phase = 'swapped'")
+                .await
+                == 1
         });
         let ((), late) = tokio::join!(rebuilding, changing);
-        rig.work_all().await;
-        rig.assert_equal().await;
-        assert_eq!(indexed(&rig, "giants").await, [late.id.to_string()]);
-        assert_eq!(indexed(&rig, "windmills").await, [notes[0].id.to_string()]);
-        assert_eq!(indexed(&rig, "early").await.len(), 10, "one was changed, one deleted");
+        fixture.work_all().await;
+        fixture.assert_equal().await;
+        assert_eq!(indexed(&fixture, "giants").await, [late.id.to_string()]);
+        assert_eq!(indexed(&fixture, "windmills").await, [notes[0].id.to_string()]);
+        assert_eq!(indexed(&fixture, "early").await.len(), 10, "one was changed, one deleted");
         // The former set was still written after the swap.
-        order(&rig, "rollback").await;
-        rig.work_all().await;
-        rig.assert_equal().await;
-        assert_eq!(indexed(&rig, "late").await.len(), 2);
-        order(&rig, "drop").await;
-        rig.work_all().await;
+        order(&fixture, "rollback").await;
+        fixture.work_all().await;
+        fixture.assert_equal().await;
+        assert_eq!(indexed(&fixture, "late").await.len(), 2);
+        order(&fixture, "drop").await;
+        fixture.work_all().await;
         assert_eq!(
-            rig.count("select count(*) from leasehold.mirror where phase = 'none'").await,
+            fixture
+                .count("select count(*) from leasehold_internal.mirror where phase = 'none'")
+                .await,
             1
         );
-        rig.assert_equal().await;
+        fixture.assert_equal().await;
     })
     .await;
 }
@@ -205,8 +214,8 @@ fn copy(from: &Path, to: &Path) {
 }
 
 #[tokio::test]
-async fn f14_a_directory_that_was_restored_from_an_old_copy_is_mended_by_the_check() {
-    let rig = Rig::alone().await;
+async fn f14_check_repairs_a_directory_restored_from_a_copy() {
+    let fixture = Fixture::alone().await;
     let (dir, aside) = (TempDir::new(), TempDir::new());
     let limit = Duration::from_secs(120);
     let open = async || {
@@ -215,12 +224,12 @@ async fn f14_a_directory_that_was_restored_from_an_old_copy_is_mended_by_the_che
     };
     let work = async |index: &TantivyIndex| {
         let index = Some(Index::new(Arc::new(index.clone())));
-        let served = Annotations::start(rig.engine.clone(), index, settings()).await.unwrap();
+        let served = Annotations::start(fixture.engine.clone(), index, settings()).await.unwrap();
         until(async || {
-            rig.bring_forward().await;
-            let worker = annotations::worker(&served, rig.engine.worker()).unwrap();
+            fixture.bring_forward().await;
+            let worker = annotations::worker(&served, fixture.engine.worker()).unwrap();
             worker.run_until_idle().await.unwrap();
-            rig.count("select count(*) from leasehold.job").await == 0
+            fixture.count("select count(*) from leasehold.job").await == 0
         })
         .await;
     };
@@ -229,28 +238,28 @@ async fn f14_a_directory_that_was_restored_from_an_old_copy_is_mended_by_the_che
         set.digest(&Range::default()).await.unwrap()
     };
     let wanted = async || {
-        let rows = rig.client.query("select id, version from annotations.annotation", &[]);
+        let rows = fixture.client.query("select id, version from annotations.annotation", &[]);
         let mut wanted = Digest::default();
         for row in rows.await.unwrap() {
             wanted.add(row.get(0), row.get(1));
         }
         wanted
     };
-    let alba = rig.user("alba").await;
+    let alba = fixture.user("alba").await;
     for number in 0..20 {
-        rig.note(&alba, &format!("kept {number}")).await;
+        fixture.note(&alba, &format!("kept {number}")).await;
     }
-    let changed = rig.note(&alba, "former windmills").await;
-    let deleted = rig.note(&alba, "doomed sheep").await;
+    let changed = fixture.note(&alba, "former windmills").await;
+    let deleted = fixture.note(&alba, "doomed sheep").await;
     let index = open().await;
     work(&index).await;
     drop(index);
     copy(dir.path(), aside.path());
 
     let index = open().await;
-    rewrite(&rig, &alba, &changed, "present mills").await;
-    rig.notes.delete(&alba, &deleted.id).await.unwrap();
-    let fresh = rig.note(&alba, "fresh lion").await;
+    rewrite(&fixture, &alba, &changed, "present mills").await;
+    fixture.notes.delete(&alba, &deleted.id).await.unwrap();
+    let fresh = fixture.note(&alba, "fresh lion").await;
     work(&index).await;
     assert_eq!(digest(&index).await, wanted().await);
     drop(index);
@@ -259,11 +268,11 @@ async fn f14_a_directory_that_was_restored_from_an_old_copy_is_mended_by_the_che
 
     let index = open().await;
     assert_ne!(digest(&index).await, wanted().await, "it is old");
-    let jobs = rig.count("select count(*) from leasehold.job where name = 'index'").await;
+    let jobs = fixture.count("select count(*) from leasehold.job where name = 'index'").await;
     assert_eq!(jobs, 0, "and no job tells of it");
-    order(&rig, "check").await;
+    order(&fixture, "check").await;
     work(&index).await;
-    assert_eq!(rig.count("select repaired_total from leasehold.mirror").await, 3);
+    assert_eq!(fixture.count("select repaired_total from leasehold_internal.mirror").await, 3);
     assert_eq!(digest(&index).await, wanted().await);
     for (words, there) in
         [("lion", Some(&fresh)), ("mills", Some(&changed)), ("former", None), ("sheep", None)]

@@ -2,38 +2,38 @@
 
 use annotations::{Change, Kind, NewAnnotation, Refused};
 
-use crate::rig::{PAGE, Rig, on_page, passage, until};
+use crate::fixture::{Fixture, PAGE, on_page, passage, until};
 
 #[tokio::test]
-async fn a_note_is_stored_as_it_was_written_and_found_on_its_page() {
-    let rig = Rig::alone().await;
-    let sophia = rig.user("sophiathefirst").await;
+async fn note_is_stored_unchanged_and_found_on_its_page() {
+    let fixture = Fixture::alone().await;
+    let sophia = fixture.user("sophiathefirst").await;
     let new = NewAnnotation {
         tags: vec!["math".to_owned(), "Größe".to_owned()],
         ..passage("So he can do sums?")
     };
-    let saved = rig.notes.create(&sophia, new).await.unwrap();
+    let saved = fixture.notes.create(&sophia, new).await.unwrap();
     assert!(!saved.replayed);
-    let read = rig.notes.read(None, &saved.annotation.id).await.unwrap();
+    let read = fixture.notes.read(None, &saved.annotation.id).await.unwrap();
     assert_eq!((read.text.as_str(), read.kind), ("So he can do sums?", Kind::Annotation));
     assert_eq!(read.tags, ["math", "Größe"]);
     assert_eq!(
         (read.user_name.as_str(), read.url.as_str(), read.version),
         ("sophiathefirst", PAGE, saved.annotation.version)
     );
-    assert_eq!(rig.texts(None, &on_page()).await, ["So he can do sums?"]);
+    assert_eq!(fixture.texts(None, &on_page()).await, ["So he can do sums?"]);
     let tagged = annotations::Filter { tag: Some("GRÖSSE".to_owned()), ..on_page() };
-    assert!(rig.texts(None, &tagged).await.is_empty(), "ß is not SS");
+    assert!(fixture.texts(None, &tagged).await.is_empty(), "ß is not SS");
     let tagged = annotations::Filter { tag: Some("größe".to_owned()), ..on_page() };
-    assert_eq!(rig.texts(None, &tagged).await.len(), 1, "tags in any case");
+    assert_eq!(fixture.texts(None, &tagged).await.len(), 1, "tags in any case");
 }
 
 #[tokio::test]
-async fn a_save_commits_with_its_job_or_not_at_all() {
-    let rig = Rig::alone().await;
-    let sophia = rig.user("sophia").await;
-    let note = rig.note(&sophia, "one").await;
-    let row = rig
+async fn save_commits_with_its_job_or_not_at_all() {
+    let fixture = Fixture::alone().await;
+    let sophia = fixture.user("sophia").await;
+    let note = fixture.note(&sophia, "one").await;
+    let row = fixture
         .client
         .query_one(
             "select name, priority, tag, kwargs ->> 'annotation_id', queue, \
@@ -53,64 +53,64 @@ async fn a_save_commits_with_its_job_or_not_at_all() {
     assert!(row.get::<_, bool>(6), "it is kept for 30 days");
 
     // A transaction that does not commit leaves neither.
-    rig.client.batch_execute("begin").await.unwrap();
+    fixture.client.batch_execute("begin").await.unwrap();
     let sql = "select annotations.create_annotation($1, $2, $3, '', '__world__', 'page_note', null, '', \
                '[]', 'x', '{}', null, null)";
     let id = annotations::AnnotationId::random();
-    rig.client.query(sql, &[&sophia.id, &id.as_str(), &PAGE]).await.unwrap();
-    assert_eq!(rig.count("select count(*) from leasehold.job").await, 2);
-    rig.client.batch_execute("rollback").await.unwrap();
-    assert_eq!(rig.count("select count(*) from leasehold.job").await, 1);
-    assert_eq!(rig.count("select count(*) from annotations.annotation").await, 1);
+    fixture.client.query(sql, &[&sophia.id, &id.as_str(), &PAGE]).await.unwrap();
+    assert_eq!(fixture.count("select count(*) from leasehold.job").await, 2);
+    fixture.client.batch_execute("rollback").await.unwrap();
+    assert_eq!(fixture.count("select count(*) from leasehold.job").await, 1);
+    assert_eq!(fixture.count("select count(*) from annotations.annotation").await, 1);
 }
 
 #[tokio::test]
-async fn every_change_raises_the_version_and_says_where_it_came_from() {
-    let rig = Rig::alone().await;
-    let sophia = rig.user("sophia").await;
-    let note = rig.note(&sophia, "one").await;
-    rig.client.execute("delete from leasehold.job", &[]).await.unwrap();
+async fn every_change_raises_the_version_and_tags_its_job() {
+    let fixture = Fixture::alone().await;
+    let sophia = fixture.user("sophia").await;
+    let note = fixture.note(&sophia, "one").await;
+    fixture.client.execute("delete from leasehold.job", &[]).await.unwrap();
     let change = Change { text: Some("two".to_owned()), ..Change::default() };
-    let changed = rig.notes.update(&sophia, &note.id, change).await.unwrap();
+    let changed = fixture.notes.update(&sophia, &note.id, change).await.unwrap();
     assert!(changed.version > note.version, "{} after {}", changed.version, note.version);
     assert_eq!(changed.text, "two");
     assert!(changed.updated_at > note.updated_at);
     let tags = "select string_agg(tag, ' ' order by id) from leasehold.job";
-    let said: String = rig.client.query_one(tags, &[]).await.unwrap().get(0);
-    assert_eq!(said, "storage.update_annotation");
-    rig.client.execute("delete from leasehold.job", &[]).await.unwrap();
-    rig.notes.delete(&sophia, &note.id).await.unwrap();
-    let said: String = rig.client.query_one(tags, &[]).await.unwrap().get(0);
-    assert_eq!(said, "storage.delete_annotation");
-    assert!(matches!(rig.notes.read(None, &note.id).await, Err(Refused::NotFound)));
+    let tag: String = fixture.client.query_one(tags, &[]).await.unwrap().get(0);
+    assert_eq!(tag, "storage.update_annotation");
+    fixture.client.execute("delete from leasehold.job", &[]).await.unwrap();
+    fixture.notes.delete(&sophia, &note.id).await.unwrap();
+    let tag: String = fixture.client.query_one(tags, &[]).await.unwrap().get(0);
+    assert_eq!(tag, "storage.delete_annotation");
+    assert!(matches!(fixture.notes.read(None, &note.id).await, Err(Refused::NotFound)));
 }
 
 #[tokio::test]
-async fn h13_a_key_makes_one_note_and_belongs_to_its_content_and_its_author() {
-    let rig = Rig::alone().await;
-    let (one, other) = (rig.user("one").await, rig.user("other").await);
+async fn h13_idempotency_key_makes_one_note_per_author_and_payload() {
+    let fixture = Fixture::alone().await;
+    let (one, other) = (fixture.user("one").await, fixture.user("other").await);
     let keyed =
         |text: &str| NewAnnotation { idempotency_key: Some("k1".to_owned()), ..passage(text) };
-    let first = rig.notes.create(&one, keyed("x")).await.unwrap();
-    let again = rig.notes.create(&one, keyed("x")).await.unwrap();
+    let first = fixture.notes.create(&one, keyed("x")).await.unwrap();
+    let again = fixture.notes.create(&one, keyed("x")).await.unwrap();
     assert!(again.replayed && !first.replayed);
     assert_eq!(again.annotation.id, first.annotation.id);
-    assert!(matches!(rig.notes.create(&one, keyed("y")).await, Err(Refused::KeyReused)));
-    assert!(!rig.notes.create(&other, keyed("x")).await.unwrap().replayed);
-    assert_eq!(rig.count("select count(*) from annotations.annotation").await, 2);
+    assert!(matches!(fixture.notes.create(&one, keyed("y")).await, Err(Refused::KeyReused)));
+    assert!(!fixture.notes.create(&other, keyed("x")).await.unwrap().replayed);
+    assert_eq!(fixture.count("select count(*) from annotations.annotation").await, 2);
     // Twenty concurrent saves make one note.
     let keyed = || NewAnnotation { idempotency_key: Some("k2".to_owned()), ..passage("z") };
     let all =
-        futures_util::future::join_all((0..20).map(|_| rig.notes.create(&one, keyed()))).await;
+        futures_util::future::join_all((0..20).map(|_| fixture.notes.create(&one, keyed()))).await;
     let ids: std::collections::HashSet<_> =
         all.into_iter().map(|it| it.unwrap().annotation.id).collect();
     assert_eq!(ids.len(), 1);
 }
 
 #[tokio::test]
-async fn h1_h2_what_cannot_be_stored_is_refused_with_words_and_stores_nothing() {
-    let rig = Rig::alone().await;
-    let sophia = rig.user("sophia").await;
+async fn h1_h2_invalid_notes_are_refused_with_a_reason() {
+    let fixture = Fixture::alone().await;
+    let sophia = fixture.user("sophia").await;
     let bad: Vec<NewAnnotation> = vec![
         NewAnnotation { url: "javascript:alert(1)".to_owned(), ..passage("x") },
         NewAnnotation { url: String::new(), ..passage("x") },
@@ -124,79 +124,79 @@ async fn h1_h2_what_cannot_be_stored_is_refused_with_words_and_stores_nothing() 
         NewAnnotation { idempotency_key: Some("ä".to_owned()), ..passage("x") },
     ];
     for new in bad {
-        let refused = rig.notes.create(&sophia, new.clone()).await;
+        let refused = fixture.notes.create(&sophia, new.clone()).await;
         assert!(matches!(refused, Err(Refused::Malformed(_))), "{refused:?} for {new:?}");
     }
-    assert_eq!(rig.count("select count(*) from annotations.annotation").await, 0);
-    assert_eq!(rig.count("select count(*) from leasehold.job").await, 0);
+    assert_eq!(fixture.count("select count(*) from annotations.annotation").await, 0);
+    assert_eq!(fixture.count("select count(*) from leasehold.job").await, 0);
 }
 
 #[tokio::test]
-async fn a_note_without_a_passage_cannot_be_emptied() {
-    let rig = Rig::alone().await;
-    let sophia = rig.user("sophia").await;
+async fn note_without_a_passage_keeps_its_text() {
+    let fixture = Fixture::alone().await;
+    let sophia = fixture.user("sophia").await;
     let about_page = NewAnnotation { quote: String::new(), selectors: Vec::new(), ..passage("x") };
-    let page_note = rig.notes.create(&sophia, about_page).await.unwrap().annotation;
-    let reply = rig.reply(&sophia, &page_note, "y").await;
-    let quoting = rig.note(&sophia, "z").await;
+    let page_note = fixture.notes.create(&sophia, about_page).await.unwrap().annotation;
+    let reply = fixture.reply(&sophia, &page_note, "y").await;
+    let quoting = fixture.note(&sophia, "z").await;
     for empty in ["", " \u{a0}\n\t"] {
         let change = || Change { text: Some(empty.to_owned()), ..Change::default() };
         for note in [&page_note, &reply] {
-            let refused = rig.notes.update(&sophia, &note.id, change()).await;
+            let refused = fixture.notes.update(&sophia, &note.id, change()).await;
             assert!(matches!(refused, Err(Refused::Malformed(_))), "{refused:?}");
-            assert_eq!(rig.notes.read(None, &note.id).await.unwrap().text, note.text);
+            assert_eq!(fixture.notes.read(None, &note.id).await.unwrap().text, note.text);
         }
         // A note with a quote may have no text.
-        assert_eq!(rig.notes.update(&sophia, &quoting.id, change()).await.unwrap().text, "");
+        assert_eq!(fixture.notes.update(&sophia, &quoting.id, change()).await.unwrap().text, "");
     }
 }
 
 #[tokio::test]
-async fn only_authors_change_and_delete_and_replies_outlive_what_they_answer() {
-    let rig = Rig::alone().await;
-    let (one, other) = (rig.user("one").await, rig.user("other").await);
-    let note = rig.note(&one, "mine").await;
+async fn only_authors_change_and_delete_and_replies_stay() {
+    let fixture = Fixture::alone().await;
+    let (one, other) = (fixture.user("one").await, fixture.user("other").await);
+    let note = fixture.note(&one, "mine").await;
     let change = Change { text: Some("stolen".to_owned()), ..Change::default() };
-    assert!(matches!(rig.notes.update(&other, &note.id, change).await, Err(Refused::NotYours)));
-    assert!(matches!(rig.notes.delete(&other, &note.id).await, Err(Refused::NotYours)));
-    let reply = rig.reply(&other, &note, "why?").await;
-    let deeper = rig.reply(&one, &reply, "because").await;
+    assert!(matches!(fixture.notes.update(&other, &note.id, change).await, Err(Refused::NotYours)));
+    assert!(matches!(fixture.notes.delete(&other, &note.id).await, Err(Refused::NotYours)));
+    let reply = fixture.reply(&other, &note, "why?").await;
+    let deeper = fixture.reply(&one, &reply, "because").await;
     assert_eq!(deeper.root.as_deref(), Some(note.id.as_str()));
     assert_eq!(deeper.parent.as_deref(), Some(reply.id.as_str()));
     assert_eq!(deeper.url, PAGE);
-    rig.notes.delete(&one, &note.id).await.unwrap();
-    assert_eq!(rig.texts(None, &on_page()).await, ["because", "why?"]);
+    fixture.notes.delete(&one, &note.id).await.unwrap();
+    assert_eq!(fixture.texts(None, &on_page()).await, ["because", "why?"]);
 }
 
 #[tokio::test]
-async fn c6_a_reply_and_a_move_of_its_conversation_do_not_lock_each_other_out() {
-    let rig = Rig::alone().await;
-    let alba = rig.user("alba").await;
-    let group = rig.notes.make_group(alba.id, "Reading", false).await.unwrap();
+async fn c6_reply_and_move_of_its_conversation_do_not_deadlock() {
+    let fixture = Fixture::alone().await;
+    let alba = fixture.user("alba").await;
+    let group = fixture.notes.make_group(alba.id, "Reading", false).await.unwrap();
     // The reply that is answered has the smaller id: locking in the order of ids would begin with it.
     let mut roots = Vec::new();
     for _ in 0..8 {
-        roots.push(rig.note(&alba, "beginning").await);
+        roots.push(fixture.note(&alba, "beginning").await);
     }
     let root = roots.into_iter().max_by_key(|root| root.id.to_string()).unwrap();
-    let mut reply = rig.reply(&alba, &root, "reply").await;
+    let mut reply = fixture.reply(&alba, &root, "reply").await;
     while reply.id.as_str() > root.id.as_str() {
-        reply = rig.reply(&alba, &root, "reply").await;
+        reply = fixture.reply(&alba, &root, "reply").await;
     }
-    rig.client.batch_execute("begin").await.unwrap();
+    fixture.client.batch_execute("begin").await.unwrap();
     let lock = "select annotations.own($1, $2, null)";
-    rig.client.query(lock, &[&alba.id, &root.id.as_str()]).await.unwrap();
-    let (notes, author) = (rig.notes.clone(), alba.clone());
+    fixture.client.query(lock, &[&alba.id, &root.id.as_str()]).await.unwrap();
+    let (notes, author) = (fixture.notes.clone(), alba.clone());
     let answer = NewAnnotation {
         reply_to: Some(reply.id.clone()),
         text: "deeper".to_owned(),
         ..NewAnnotation::default()
     };
     let replying = tokio::spawn(async move { notes.create(&author, answer).await });
-    until(async || rig.is_waited_for().await).await;
+    until(async || fixture.is_waited_for().await).await;
     let moving = "select annotations.update_annotation($1, $2, null, null, $3, null)";
-    rig.client.query(moving, &[&alba.id, &root.id.as_str(), &group.id]).await.unwrap();
-    rig.client.batch_execute("commit").await.unwrap();
+    fixture.client.query(moving, &[&alba.id, &root.id.as_str(), &group.id]).await.unwrap();
+    fixture.client.batch_execute("commit").await.unwrap();
     let deeper = replying.await.unwrap().unwrap().annotation;
     assert_eq!(deeper.group, group.id, "it went along");
 }

@@ -2,16 +2,16 @@
 
 use annotations::{Change, Counts, Filter, Refused, WORLD};
 
-use crate::rig::{PAGE, Rig, each, on_page, passage};
+use crate::fixture::{Fixture, PAGE, each, on_page, passage};
 
 /// Tries every way to a note, for a viewer who must not see it.
 async fn assert_hidden(
-    rig: &Rig,
+    fixture: &Fixture,
     viewer: Option<i64>,
     secret: &annotations::Annotation,
     why: &str,
 ) {
-    let read = rig.notes.read(viewer, &secret.id).await;
+    let read = fixture.notes.read(viewer, &secret.id).await;
     assert!(matches!(read, Err(Refused::NotFound)), "{why}: read by id");
     let ways = [
         Filter::default(),
@@ -28,52 +28,56 @@ async fn assert_hidden(
         },
     ];
     for filter in ways {
-        let found = rig.notes.search(viewer, &filter, None, 200).await.unwrap();
+        let found = fixture.notes.search(viewer, &filter, None, 200).await.unwrap();
         let leaked =
             found.rows.iter().any(|row| row.id == secret.id || row.text.contains("secret"));
         assert!(!leaked, "{why}: found by {filter:?}");
     }
 }
 
-async fn secret_of(rig: &Rig, author: &annotations::User, group: &str) -> annotations::Annotation {
+async fn secret_of(
+    fixture: &Fixture,
+    author: &annotations::User,
+    group: &str,
+) -> annotations::Annotation {
     let mut new = passage("a secret");
     new.group = Some(group.to_owned());
     new.tags = vec!["hush".to_owned()];
-    rig.notes.create(author, new).await.unwrap().annotation
+    fixture.notes.create(author, new).await.unwrap().annotation
 }
 
 /// Runs a test with Postgres alone, and with indexes that return every note for every query.
-async fn all_ways(story: impl AsyncFn(&Rig)) {
-    let alone = Rig::alone().await;
+async fn all_ways(story: impl AsyncFn(&Fixture)) {
+    let alone = Fixture::alone().await;
     story(&alone).await;
-    each(async |rig| {
-        rig.index().set_gossip(true);
-        story(&rig).await;
+    each(async |fixture| {
+        fixture.index().set_gossip(true);
+        story(&fixture).await;
     })
     .await;
 }
 
 #[tokio::test]
-async fn h14_notes_of_a_group_are_for_its_members_only() {
-    all_ways(async |rig| {
+async fn h14_notes_of_a_group_are_visible_to_members_only() {
+    all_ways(async |fixture| {
         let (alba, bela, carl) =
-            (rig.user("alba").await, rig.user("bela").await, rig.user("carl").await);
-        let group = rig.notes.make_group(alba.id, "Reading", false).await.unwrap();
-        rig.let_in(&alba, &group.id, &bela).await;
-        rig.note(&alba, "for all").await;
-        let secret = secret_of(rig, &alba, &group.id).await;
-        let reply = rig.reply(&bela, &secret, "another secret").await;
+            (fixture.user("alba").await, fixture.user("bela").await, fixture.user("carl").await);
+        let group = fixture.notes.make_group(alba.id, "Reading", false).await.unwrap();
+        fixture.let_in(&alba, &group.id, &bela).await;
+        fixture.note(&alba, "for all").await;
+        let secret = secret_of(fixture, &alba, &group.id).await;
+        let reply = fixture.reply(&bela, &secret, "another secret").await;
         assert_eq!(reply.group, group.id, "a reply is where its conversation is");
-        rig.work_all().await;
-        for (viewer, why) in [(None, "nobody"), (Some(carl.id), "a stranger")] {
-            assert_hidden(rig, viewer, &secret, why).await;
-            assert_hidden(rig, viewer, &reply, why).await;
-            let counts = rig.notes.counts(viewer, PAGE).await.unwrap();
+        fixture.work_all().await;
+        for (viewer, why) in [(None, "without an account"), (Some(carl.id), "a stranger")] {
+            assert_hidden(fixture, viewer, &secret, why).await;
+            assert_hidden(fixture, viewer, &reply, why).await;
+            let counts = fixture.notes.counts(viewer, PAGE).await.unwrap();
             assert_eq!(counts, Counts { annotations: 1, page_notes: 0, replies: 0 }, "{why}");
         }
         for member in [&alba, &bela] {
-            assert_eq!(rig.texts(Some(member), &on_page()).await.len(), 3);
-            let counts = rig.notes.counts(Some(member.id), PAGE).await.unwrap();
+            assert_eq!(fixture.texts(Some(member), &on_page()).await.len(), 3);
+            let counts = fixture.notes.counts(Some(member.id), PAGE).await.unwrap();
             assert_eq!(counts, Counts { annotations: 2, page_notes: 0, replies: 1 });
         }
     })
@@ -81,36 +85,36 @@ async fn h14_notes_of_a_group_are_for_its_members_only() {
 }
 
 #[tokio::test]
-async fn h14_strangers_cannot_answer_change_or_join_what_they_cannot_see() {
-    all_ways(async |rig| {
-        let (alba, carl) = (rig.user("alba").await, rig.user("carl").await);
-        let group = rig.notes.make_group(alba.id, "Reading", false).await.unwrap();
-        let secret = secret_of(rig, &alba, &group.id).await;
+async fn h14_non_members_cannot_reply_change_or_join() {
+    all_ways(async |fixture| {
+        let (alba, carl) = (fixture.user("alba").await, fixture.user("carl").await);
+        let group = fixture.notes.make_group(alba.id, "Reading", false).await.unwrap();
+        let secret = secret_of(fixture, &alba, &group.id).await;
         let mut reply = passage("I heard that");
         reply.quote = String::new();
         reply.reply_to = Some(secret.id.clone());
-        assert!(matches!(rig.notes.create(&carl, reply).await, Err(Refused::NotFound)));
+        assert!(matches!(fixture.notes.create(&carl, reply).await, Err(Refused::NotFound)));
         let change = Change { text: Some("x".to_owned()), ..Change::default() };
         assert!(matches!(
-            rig.notes.update(&carl, &secret.id, change).await,
+            fixture.notes.update(&carl, &secret.id, change).await,
             Err(Refused::NotFound)
         ));
-        assert!(matches!(rig.notes.delete(&carl, &secret.id).await, Err(Refused::NotFound)));
+        assert!(matches!(fixture.notes.delete(&carl, &secret.id).await, Err(Refused::NotFound)));
         let mut there = passage("me too");
         there.group = Some(group.id.clone());
-        assert!(matches!(rig.notes.create(&carl, there).await, Err(Refused::NoSuchGroup)));
+        assert!(matches!(fixture.notes.create(&carl, there).await, Err(Refused::NoSuchGroup)));
         assert!(matches!(
-            rig.notes.join_group(carl.id, &group.id).await,
+            fixture.notes.join_group(carl.id, &group.id).await,
             Err(Refused::NoSuchGroup)
         ));
         assert!(matches!(
-            rig.notes.invite(carl.id, &group.id, "carl").await,
+            fixture.notes.invite(carl.id, &group.id, "carl").await,
             Err(Refused::NoSuchGroup)
         ));
-        let own = rig.note(&carl, "mine").await;
+        let own = fixture.note(&carl, "mine").await;
         let change = Change { group: Some(group.id.clone()), ..Change::default() };
         assert!(matches!(
-            rig.notes.update(&carl, &own.id, change).await,
+            fixture.notes.update(&carl, &own.id, change).await,
             Err(Refused::NoSuchGroup)
         ));
     })
@@ -118,146 +122,146 @@ async fn h14_strangers_cannot_answer_change_or_join_what_they_cannot_see() {
 }
 
 #[tokio::test]
-async fn h14_whoever_leaves_a_group_sees_nothing_of_it_any_more() {
-    all_ways(async |rig| {
-        let (alba, bela) = (rig.user("alba").await, rig.user("bela").await);
-        let group = rig.notes.make_group(alba.id, "Reading", true).await.unwrap();
-        rig.notes.join_group(bela.id, &group.id).await.unwrap();
-        let secret = secret_of(rig, &alba, &group.id).await;
-        let own = secret_of(rig, &bela, &group.id).await;
-        rig.work_all().await;
-        assert!(rig.notes.read(Some(bela.id), &secret.id).await.is_ok());
-        rig.notes.leave_group(bela.id, &group.id).await.unwrap();
-        assert_hidden(rig, Some(bela.id), &secret, "left").await;
-        assert_hidden(rig, Some(bela.id), &own, "left, and wrote it").await;
+async fn h14_former_member_sees_no_notes_of_the_group() {
+    all_ways(async |fixture| {
+        let (alba, bela) = (fixture.user("alba").await, fixture.user("bela").await);
+        let group = fixture.notes.make_group(alba.id, "Reading", true).await.unwrap();
+        fixture.notes.join_group(bela.id, &group.id).await.unwrap();
+        let secret = secret_of(fixture, &alba, &group.id).await;
+        let own = secret_of(fixture, &bela, &group.id).await;
+        fixture.work_all().await;
+        assert!(fixture.notes.read(Some(bela.id), &secret.id).await.is_ok());
+        fixture.notes.leave_group(bela.id, &group.id).await.unwrap();
+        assert_hidden(fixture, Some(bela.id), &secret, "left").await;
+        assert_hidden(fixture, Some(bela.id), &own, "left, and wrote it").await;
     })
     .await;
 }
 
 #[tokio::test]
-async fn h14_a_note_that_moves_to_another_group_leaves_its_former_readers() {
-    all_ways(async |rig| {
-        let (alba, bela) = (rig.user("alba").await, rig.user("bela").await);
-        let group = rig.notes.make_group(alba.id, "Reading", false).await.unwrap();
+async fn h14_moved_note_is_hidden_from_its_former_readers() {
+    all_ways(async |fixture| {
+        let (alba, bela) = (fixture.user("alba").await, fixture.user("bela").await);
+        let group = fixture.notes.make_group(alba.id, "Reading", false).await.unwrap();
         let mut public = passage("a secret, it turns out");
         public.tags = vec!["hush".to_owned()];
-        let note = rig.notes.create(&alba, public).await.unwrap().annotation;
-        let own_reply = rig.reply(&alba, &note, "more of the secret").await;
-        rig.work_all().await;
-        assert!(rig.notes.read(Some(bela.id), &note.id).await.is_ok());
+        let note = fixture.notes.create(&alba, public).await.unwrap().annotation;
+        let own_reply = fixture.reply(&alba, &note, "more of the secret").await;
+        fixture.work_all().await;
+        assert!(fixture.notes.read(Some(bela.id), &note.id).await.is_ok());
         let change = Change { group: Some(group.id.clone()), ..Change::default() };
-        let moved = rig.notes.update(&alba, &note.id, change).await.unwrap();
+        let moved = fixture.notes.update(&alba, &note.id, change).await.unwrap();
         assert_eq!(moved.group, group.id);
         // The index does not know of it yet, and must not show it.
-        assert_hidden(rig, Some(bela.id), &moved, "moved away").await;
-        assert_hidden(rig, Some(bela.id), &own_reply, "its reply").await;
-        rig.work_all().await;
-        assert_hidden(rig, None, &moved, "moved away, and indexed").await;
+        assert_hidden(fixture, Some(bela.id), &moved, "moved away").await;
+        assert_hidden(fixture, Some(bela.id), &own_reply, "its reply").await;
+        fixture.work_all().await;
+        assert_hidden(fixture, None, &moved, "moved away, and indexed").await;
     })
     .await;
 }
 
 #[tokio::test]
-async fn h14_replies_of_others_keep_a_conversation_where_it_is() {
-    let rig = Rig::alone().await;
-    let (alba, bela) = (rig.user("alba").await, rig.user("bela").await);
-    let group = rig.notes.make_group(alba.id, "Reading", true).await.unwrap();
-    rig.notes.join_group(bela.id, &group.id).await.unwrap();
-    let secret = secret_of(&rig, &alba, &group.id).await;
-    let reply = rig.reply(&bela, &secret, "a secret between us").await;
+async fn h14_conversation_with_replies_of_others_cannot_move() {
+    let fixture = Fixture::alone().await;
+    let (alba, bela) = (fixture.user("alba").await, fixture.user("bela").await);
+    let group = fixture.notes.make_group(alba.id, "Reading", true).await.unwrap();
+    fixture.notes.join_group(bela.id, &group.id).await.unwrap();
+    let secret = secret_of(&fixture, &alba, &group.id).await;
+    let reply = fixture.reply(&bela, &secret, "a secret between us").await;
     let to_all = || Change { group: Some(WORLD.to_owned()), ..Change::default() };
     assert!(matches!(
-        rig.notes.update(&alba, &secret.id, to_all()).await,
+        fixture.notes.update(&alba, &secret.id, to_all()).await,
         Err(Refused::HasReplies)
     ));
     // The reply has no replies itself: it cannot move because it is one.
     assert!(matches!(
-        rig.notes.update(&bela, &reply.id, to_all()).await,
+        fixture.notes.update(&bela, &reply.id, to_all()).await,
         Err(Refused::ReplyElsewhere)
     ));
-    assert_hidden(&rig, None, &reply, "kept").await;
+    assert_hidden(&fixture, None, &reply, "kept").await;
 }
 
 #[tokio::test]
-async fn h14_a_group_that_moves_into_another_is_read_by_the_other_from_that_commit_on() {
-    all_ways(async |rig| {
+async fn h14_moved_group_is_read_by_the_other_group_at_once() {
+    all_ways(async |fixture| {
         let (alba, bela, carl) =
-            (rig.user("alba").await, rig.user("bela").await, rig.user("carl").await);
-        let old = rig.notes.make_group(alba.id, "Old", true).await.unwrap();
-        let new = rig.notes.make_group(alba.id, "New", true).await.unwrap();
-        rig.notes.join_group(bela.id, &old.id).await.unwrap();
-        rig.notes.join_group(carl.id, &new.id).await.unwrap();
-        let secret = secret_of(rig, &bela, &old.id).await;
-        rig.work_all().await;
-        assert_hidden(rig, Some(carl.id), &secret, "before").await;
+            (fixture.user("alba").await, fixture.user("bela").await, fixture.user("carl").await);
+        let old = fixture.notes.make_group(alba.id, "Old", true).await.unwrap();
+        let new = fixture.notes.make_group(alba.id, "New", true).await.unwrap();
+        fixture.notes.join_group(bela.id, &old.id).await.unwrap();
+        fixture.notes.join_group(carl.id, &new.id).await.unwrap();
+        let secret = secret_of(fixture, &bela, &old.id).await;
+        fixture.work_all().await;
+        assert_hidden(fixture, Some(carl.id), &secret, "before").await;
         assert!(
             matches!(
-                rig.notes.move_group(Some(bela.id), &old.id, &new.id).await,
+                fixture.notes.move_group(Some(bela.id), &old.id, &new.id).await,
                 Err(Refused::NoSuchGroup)
             ),
             "only its owner moves a group"
         );
         assert!(
             matches!(
-                rig.notes.move_group(Some(alba.id), &old.id, WORLD).await,
+                fixture.notes.move_group(Some(alba.id), &old.id, WORLD).await,
                 Err(Refused::NoSuchGroup)
             ),
-            "and not to everybody"
+            "and not public"
         );
-        rig.notes.move_group(Some(alba.id), &old.id, &new.id).await.unwrap();
+        fixture.notes.move_group(Some(alba.id), &old.id, &new.id).await.unwrap();
         for moment in ["at once", "when the rows say so", "when the index says so"] {
-            assert_hidden(rig, Some(bela.id), &secret, moment).await;
-            assert_hidden(rig, None, &secret, moment).await;
-            let read = rig.notes.read(Some(carl.id), &secret.id).await.unwrap();
+            assert_hidden(fixture, Some(bela.id), &secret, moment).await;
+            assert_hidden(fixture, None, &secret, moment).await;
+            let read = fixture.notes.read(Some(carl.id), &secret.id).await.unwrap();
             assert_eq!(read.group, new.id, "{moment}");
             let filter = Filter { group: Some(new.id.clone()), ..Filter::default() };
-            assert_eq!(rig.texts(Some(&carl), &filter).await, ["a secret"], "{moment}");
+            assert_eq!(fixture.texts(Some(&carl), &filter).await, ["a secret"], "{moment}");
             match moment {
-                "at once" => rig.work().await,
-                _ => rig.work_all().await,
+                "at once" => fixture.work().await,
+                _ => fixture.work_all().await,
             }
         }
         let left = "select count(*) from annotations.annotation a join annotations.user_group g \
                     on g.id = a.group_id where g.moved_to is not null";
-        assert_eq!(rig.count(left).await, 0, "every row says so");
+        assert_eq!(fixture.count(left).await, 0, "every row says so");
     })
     .await;
 }
 
 #[tokio::test]
-async fn h14_an_owner_who_left_a_group_cannot_take_its_notes_along() {
-    all_ways(async |rig| {
-        let (alba, bela) = (rig.user("alba").await, rig.user("bela").await);
-        let old = rig.notes.make_group(alba.id, "Old", false).await.unwrap();
-        let own = rig.notes.make_group(alba.id, "Own", false).await.unwrap();
-        rig.let_in(&alba, &old.id, &bela).await;
+async fn h14_former_owner_cannot_move_the_notes_of_a_group() {
+    all_ways(async |fixture| {
+        let (alba, bela) = (fixture.user("alba").await, fixture.user("bela").await);
+        let old = fixture.notes.make_group(alba.id, "Old", false).await.unwrap();
+        let own = fixture.notes.make_group(alba.id, "Own", false).await.unwrap();
+        fixture.let_in(&alba, &old.id, &bela).await;
         // A state that an earlier release can have left in a database.
         let out = "delete from annotations.membership where group_id = $1 and user_id = $2";
-        rig.client.execute(out, &[&old.id, &alba.id]).await.unwrap();
-        let secret = secret_of(rig, &bela, &old.id).await;
+        fixture.client.execute(out, &[&old.id, &alba.id]).await.unwrap();
+        let secret = secret_of(fixture, &bela, &old.id).await;
         for (from, to) in [(&old, &own), (&own, &old)] {
-            let moved = rig.notes.move_group(Some(alba.id), &from.id, &to.id).await;
+            let moved = fixture.notes.move_group(Some(alba.id), &from.id, &to.id).await;
             assert!(matches!(moved, Err(Refused::NoSuchGroup)), "{} to {}", from.name, to.name);
         }
-        assert_hidden(rig, Some(alba.id), &secret, "left").await;
-        assert!(rig.notes.read(Some(bela.id), &secret.id).await.is_ok());
+        assert_hidden(fixture, Some(alba.id), &secret, "left").await;
+        assert!(fixture.notes.read(Some(bela.id), &secret.id).await.is_ok());
         // An operator may.
-        rig.notes.move_group(None, &old.id, &own.id).await.unwrap();
+        fixture.notes.move_group(None, &old.id, &own.id).await.unwrap();
     })
     .await;
 }
 
 #[tokio::test]
-async fn h14_nothing_of_somebody_who_left_can_be_seen_before_it_is_removed() {
-    all_ways(async |rig| {
-        let (alba, bela) = (rig.user("alba").await, rig.user("bela").await);
-        let note = rig.note(&alba, "a secret").await;
-        rig.work_all().await;
-        rig.notes.delete_user(alba.id).await.unwrap();
-        assert_hidden(rig, Some(bela.id), &note, "deleted, not removed").await;
-        assert_eq!(rig.notes.counts(None, PAGE).await.unwrap(), Counts::default());
-        rig.work_all().await;
-        assert_eq!(rig.count("select count(*) from annotations.annotation").await, 0);
+async fn h14_notes_of_a_deleted_account_are_hidden_at_once() {
+    all_ways(async |fixture| {
+        let (alba, bela) = (fixture.user("alba").await, fixture.user("bela").await);
+        let note = fixture.note(&alba, "a secret").await;
+        fixture.work_all().await;
+        fixture.notes.delete_user(alba.id).await.unwrap();
+        assert_hidden(fixture, Some(bela.id), &note, "deleted, not removed").await;
+        assert_eq!(fixture.notes.counts(None, PAGE).await.unwrap(), Counts::default());
+        fixture.work_all().await;
+        assert_eq!(fixture.count("select count(*) from annotations.annotation").await, 0);
     })
     .await;
 }

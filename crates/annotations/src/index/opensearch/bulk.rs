@@ -68,7 +68,9 @@ pub fn answers(answer: &Value, sent: usize) -> Result<Answered, TargetError> {
     if items.len() != sent {
         // Results cannot be assigned to items, so nothing may count as stored.
         let got = items.len();
-        return Err(TargetError::Down(format!("{sent} changes were sent and {got} answered")));
+        return Err(TargetError::Down(format!(
+            "{sent} changes were sent, and the response has {got} results"
+        )));
     }
     let mut answers = Vec::with_capacity(sent);
     for item in items {
@@ -95,19 +97,19 @@ pub fn answers(answer: &Value, sent: usize) -> Result<Answered, TargetError> {
 pub fn reason(error: Option<&Value>) -> String {
     /// Some errors quote the whole document.
     const MOST: usize = 500;
-    let say = |error: &Value| {
+    let text = |error: &Value| {
         let word = |name| error.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
         format!("{}: {}", word("type"), word("reason"))
     };
     let Some(error) = error.filter(|error| !error.is_null()) else {
-        return "no reason was given".to_owned();
+        return "OpenSearch gave no reason".to_owned();
     };
-    let text = match (error.as_str(), error.get("caused_by")) {
-        (Some(text), _) => text.to_owned(),
-        (None, Some(cause)) => format!("{}; {}", say(error), say(cause)),
-        (None, None) => say(error),
+    let reason = match (error.as_str(), error.get("caused_by")) {
+        (Some(plain), _) => plain.to_owned(),
+        (None, Some(cause)) => format!("{}; {}", text(error), text(cause)),
+        (None, None) => text(error),
     };
-    text.chars().take(MOST).collect()
+    reason.chars().take(MOST).collect()
 }
 
 #[cfg(test)]
@@ -123,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn f11_every_item_has_its_own_answer() {
+    fn f11_each_bulk_item_has_its_own_result() {
         let mapping = json!({ "type": "mapper_parsing_exception", "reason": "failed to parse",
             "caused_by": { "type": "illegal_argument_exception", "reason": "For input: soon" } });
         let answer = json!({ "errors": true, "items": [
@@ -143,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_with_too_few_items_counts_for_nothing() {
+    fn bulk_response_with_too_few_items_stores_nothing() {
         let answer = json!({ "items": [item(201, Value::Null)] });
         assert!(matches!(answers(&answer, 2), Err(TargetError::Down(_))));
         for garbage in [json!(null), json!([]), json!({ "items": 5 }), json!("ok")] {
@@ -154,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_are_cut_by_bytes_and_a_large_item_goes_alone() {
+    fn chunks_split_by_bytes_and_leave_a_large_item_alone() {
         let item = |at, bytes| Item { at, lines: "x".repeat(bytes) };
         let cut = chunks(vec![item(0, 4), item(1, 4), item(2, 20), item(3, 1), item(4, 9)], 10);
         let cut: Vec<Vec<usize>> =

@@ -40,8 +40,8 @@ pub enum Refused {
 impl From<Refused> for TargetError {
     fn from(refused: Refused) -> Self {
         match refused {
-            Refused::NotFound => Self::Down("there is no such index".to_owned()),
-            Refused::Bad(why) => Self::Down(format!("the request was refused: {why}")),
+            Refused::NotFound => Self::Down("the index does not exist".to_owned()),
+            Refused::Bad(why) => Self::Down(format!("OpenSearch refused the request: {why}")),
             Refused::TooLarge(why) => Self::Overloaded(why),
             Refused::Failed(error) => error,
         }
@@ -51,8 +51,11 @@ impl From<Refused> for TargetError {
 impl Http {
     pub fn new(url: &str, limit: Duration) -> Result<Self, TargetError> {
         // Does not quote the URL: it may contain a password.
-        let wrong =
-            || TargetError::Down("the URL of OpenSearch is no http or https URL".to_owned());
+        let wrong = || {
+            TargetError::Down(
+                "the URL of OpenSearch must begin with http:// or https://".to_owned(),
+            )
+        };
         let mut base = Url::parse(url).map_err(|_| wrong())?;
         if !matches!(base.scheme(), "http" | "https") || base.cannot_be_a_base() {
             return Err(wrong());
@@ -112,7 +115,7 @@ impl Http {
         let mut bytes = Vec::new();
         while let Some(piece) = response.chunk().await.map_err(|error| self.failed(&error))? {
             if bytes.len() + piece.len() > ANSWER_BYTES {
-                return Err(down(format!("an answer has more than {ANSWER_BYTES} bytes")));
+                return Err(down(format!("a response has more than {ANSWER_BYTES} bytes")));
             }
             bytes.extend_from_slice(&piece);
         }
@@ -122,7 +125,7 @@ impl Http {
     fn failed(&self, error: &reqwest::Error) -> Refused {
         if error.is_timeout() && !error.is_connect() {
             let limit = self.limit.as_secs_f64();
-            let why = format!("no answer within {limit} s");
+            let why = format!("no response within {limit} s");
             return Refused::Failed(TargetError::Overloaded(why));
         }
         // The outer error names only the URL; the innermost one says what happened.
@@ -141,7 +144,7 @@ fn down(why: String) -> Refused {
 fn judge(status: StatusCode, bytes: &[u8]) -> Result<Value, Refused> {
     let answer: Option<Value> = serde_json::from_slice(bytes).ok();
     if status.is_success() {
-        return answer.ok_or_else(|| down(format!("the answer is no JSON: {}", quoted(bytes))));
+        return answer.ok_or_else(|| down(format!("the response is not JSON: {}", quoted(bytes))));
     }
     let error = answer.as_ref().and_then(|answer| answer.get("error"));
     let why = match error {
@@ -151,9 +154,11 @@ fn judge(status: StatusCode, bytes: &[u8]) -> Result<Value, Refused> {
     Err(match status.as_u16() {
         404 => Refused::NotFound,
         400 => Refused::Bad(why),
-        413 => Refused::TooLarge(format!("too many bytes in one request: {why}")),
+        413 => Refused::TooLarge(format!("the request has too many bytes: {why}")),
         429 => Refused::Failed(TargetError::Overloaded(why)),
-        401 | 403 => down(format!("status {status}: name or password are wrong, or lack rights")),
+        401 | 403 => {
+            down(format!("status {status}: check the name, the password and their rights"))
+        }
         _ => down(format!("status {status}: {why}")),
     })
 }
@@ -174,7 +179,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_password_is_sent_and_not_shown() {
+    fn password_of_the_url_is_sent_and_not_shown() {
         let limit = Duration::from_secs(1);
         let http = Http::new("http://us%40er:s%2Becr+t@localhost:9200/base?x=1", limit).unwrap();
         assert_eq!(http.place(), "http://localhost:9200/base/");
@@ -182,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn a_url_that_is_none_is_refused_without_quoting_it() {
+    fn invalid_url_is_refused_without_being_quoted() {
         for url in ["ftp://u:hidden@h", "hidden", "http://", "file:///hidden"] {
             let Err(error) = Http::new(url, Duration::from_secs(1)) else { panic!("{url}") };
             assert!(!error.to_string().contains("hidden"));
@@ -190,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn statuses_say_whether_to_send_less_or_to_wait() {
+    fn error_statuses_map_to_overloaded_or_down() {
         let judged = |status: u16, body: &str| {
             judge(StatusCode::from_u16(status).unwrap(), body.as_bytes()).map_err(TargetError::from)
         };

@@ -90,7 +90,7 @@ impl OpenSearch {
     pub fn new(settings: OpenSearchSettings) -> Result<Self, TargetError> {
         if !is_plain(&settings.prefix) || settings.prefix.len() > 100 {
             return Err(TargetError::Down(format!(
-                "{:?} cannot begin the name of an index: use lower-case letters, digits, - and _",
+                "the prefix is {:?}; it must have lower-case letters, digits, - and _, a letter first",
                 settings.prefix
             )));
         }
@@ -108,7 +108,7 @@ impl OpenSearch {
         let answer = self.0.http.send(Method::GET, "", None).await.map_err(TargetError::from)?;
         let cluster = answer.get("cluster_uuid").and_then(Value::as_str);
         let unknown =
-            || TargetError::Down("the server does not say which cluster it is".to_owned());
+            || TargetError::Down("the server does not return the id of its cluster".to_owned());
         Ok(format!("opensearch {} {}", cluster.ok_or_else(unknown)?, self.0.settings.prefix))
     }
 
@@ -124,7 +124,7 @@ impl OpenSearch {
         let answer = match self.0.http.send(Method::POST, &path, Some(&body)).await {
             // A search creates no set: it would stay empty while another one is filled.
             Err(Refused::NotFound) => {
-                return Err(TargetError::Down("nothing was indexed yet".to_owned()));
+                return Err(TargetError::Down("the index has no set yet".to_owned()));
             }
             other => other?,
         };
@@ -164,7 +164,7 @@ impl Inner {
         let path = format!("_alias/{alias}");
         match self.http.send(Method::GET, &path, None).await {
             Ok(Value::Object(found)) => Ok(found.into_iter().map(|(name, _)| name).collect()),
-            Ok(_) => Err(TargetError::Down("the answer names no indexes".to_owned())),
+            Ok(_) => Err(TargetError::Down("the response names no indexes".to_owned())),
             Err(Refused::NotFound) => Ok(Vec::new()),
             Err(refused) => Err(refused.into()),
         }
@@ -182,7 +182,7 @@ impl Inner {
         match (searched.pop(), searched.is_empty()) {
             (Some(name), true) => Ok(name),
             _ => Err(TargetError::Down(format!(
-                "the alias {} names several indexes: leave it one",
+                "the alias {} names several indexes; remove all but one",
                 self.settings.prefix
             ))),
         }
@@ -207,7 +207,7 @@ impl Inner {
         }
         tracing::error!(
             index = name,
-            "the index is missing: an empty one is made and filled again"
+            "the index is missing; the service creates an empty one, and the mirror fills it"
         );
         self.make(name).await?;
         if self.searched().await?.is_empty() {
@@ -269,7 +269,7 @@ impl Targets for OpenSearch {
             let searched = self.0.searched().await?;
             if searched.iter().any(|searched| searched == name) {
                 return Err(TargetError::Down(format!(
-                    "the set {name} is searched: swap to another one before you remove it"
+                    "searches use the set {name}; swap to another one before you remove it"
                 )));
             }
             let Some(searched) = searched.first() else { return self.0.delete(name).await };

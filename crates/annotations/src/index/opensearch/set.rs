@@ -276,5 +276,5 @@ pub(super) fn whole(answer: &Value) -> Result<(), TargetError> {
     if failed == 0 && !timed_out {
         return Ok(());
     }
-    Err(TargetError::Down(format!("only a part was answered: {failed} shards failed")))
+    Err(TargetError::Down(format!("the result is partial: {failed} shards failed")))
 }

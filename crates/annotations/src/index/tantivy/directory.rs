@@ -22,9 +22,10 @@ use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use parking_lot::{Mutex, MutexGuard};
 use tantivy::directory::error::{DeleteError, LockError, OpenReadError, OpenWriteError};
 use tantivy::directory::{
     AntiCallToken, Directory, DirectoryLock, FileHandle, Lock, MmapDirectory, TerminatingWrite,
@@ -38,13 +39,13 @@ const LIST: &str = ".managed.json";
 /// How many bytes of a file may be unsynced.
 const UNSYNCED: usize = 1 << 20;
 /// The longest pause: one slow moment of the disk must not delay a merge for long.
-const LONGEST_REST: Duration = Duration::from_millis(100);
+const LONGEST_PAUSE: Duration = Duration::from_millis(100);
 /// Files that are synced at the same time.
 const AT_ONCE: usize = 8;
 
-/// A directory that syncs its files together.
+/// A directory that syncs the files of a commit together.
 #[derive(Clone, Debug)]
-pub struct Together {
+pub struct GroupSync {
     inner: MmapDirectory,
     path: Arc<Path>,
     pending: Arc<Mutex<Pending>>,
@@ -59,14 +60,14 @@ struct Pending {
     lost: bool,
 }
 
-impl Together {
+impl GroupSync {
     pub fn open(path: &Path) -> tantivy::Result<Self> {
         let inner = MmapDirectory::open(path)?;
         Ok(Self { inner, path: path.into(), pending: Arc::default() })
     }
 
     fn pending(&self) -> MutexGuard<'_, Pending> {
-        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
+        self.pending.lock()
     }
 
     /// Prepares for a new writer, which starts at the last commit: no commit will name what else was
@@ -78,7 +79,7 @@ impl Together {
     }
 
     /// Syncs what is pending, and its names.
-    fn settle(&self) -> io::Result<()> {
+    fn sync_pending(&self) -> io::Result<()> {
         let (files, list) = {
             let mut pending = self.pending();
             if pending.lost {
@@ -133,21 +134,22 @@ fn sync(files: &[File]) -> io::Result<()> {
                 .map(|file| std::thread::Builder::new().spawn_scoped(scope, || file.sync_data()))
                 .collect();
             first.sync_data()?;
-            let failed = |_| Err(io::Error::other("a file was not brought to the disk"));
+            let failed = |_| Err(io::Error::other("a file was not synced to the disk"));
             others?.into_iter().try_for_each(|other| other.join().unwrap_or_else(failed))
         })?;
     }
     Ok(())
 }
 
-impl Directory for Together {
+impl Directory for GroupSync {
     fn open_write(&self, path: &Path) -> Result<WritePtr, OpenWriteError> {
         let opened = private::options().write(true).create_new(true).open(self.path.join(path));
         let file = opened.map_err(|error| match error.kind() {
             io::ErrorKind::AlreadyExists => OpenWriteError::FileAlreadyExists(path.to_owned()),
             _ => OpenWriteError::wrap_io_error(error, path.to_owned()),
         })?;
-        let growing = Growing { file: Some(file), unsynced: 0, pending: Arc::clone(&self.pending) };
+        let growing =
+            GrowingFile { file: Some(file), unsynced: 0, pending: Arc::clone(&self.pending) };
         Ok(BufWriter::new(Box::new(growing)))
     }
 
@@ -156,7 +158,7 @@ impl Directory for Together {
             self.pending().list = Some(data.to_vec());
             return Ok(());
         }
-        self.settle()?;
+        self.sync_pending()?;
         self.inner.atomic_write(path, data)?;
         // The name, too: otherwise a power cut could undo a commit that was acknowledged.
         self.inner.sync_directory()
@@ -200,15 +202,15 @@ impl Directory for Together {
 }
 
 /// A file that is being written.
-struct Growing {
+struct GrowingFile {
     file: Option<File>,
     unsynced: usize,
     pending: Arc<Mutex<Pending>>,
 }
 
-impl Growing {
+impl GrowingFile {
     fn file(&mut self) -> io::Result<&mut File> {
-        self.file.as_mut().ok_or_else(|| io::Error::other("this file was ended"))
+        self.file.as_mut().ok_or_else(|| io::Error::other("this file is closed"))
     }
 }
 
@@ -217,11 +219,11 @@ impl Growing {
     clippy::disallowed_methods,
     reason = "a thread of tantivy, which waits for the disk anyway"
 )]
-fn rest(time: Duration) {
+fn pause(time: Duration) {
     std::thread::sleep(time);
 }
 
-impl Write for Growing {
+impl Write for GrowingFile {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let written = self.file()?.write(bytes)?;
         self.unsynced += written;
@@ -229,7 +231,7 @@ impl Write for Growing {
             let started = Instant::now();
             self.file()?.sync_data()?;
             self.unsynced = 0;
-            rest(started.elapsed().min(LONGEST_REST));
+            pause(started.elapsed().min(LONGEST_PAUSE));
         }
         Ok(written)
     }
@@ -239,10 +241,10 @@ impl Write for Growing {
     }
 }
 
-impl TerminatingWrite for Growing {
+impl TerminatingWrite for GrowingFile {
     fn terminate_ref(&mut self, _: AntiCallToken) -> io::Result<()> {
         if let Some(file) = self.file.take() {
-            self.pending.lock().unwrap_or_else(PoisonError::into_inner).files.push(file);
+            self.pending.lock().files.push(file);
         }
         Ok(())
     }
@@ -272,16 +274,16 @@ mod tests {
         }
     }
 
-    fn write(directory: &Together, name: &str, bytes: &[u8]) {
+    fn write(directory: &GroupSync, name: &str, bytes: &[u8]) {
         let mut file = directory.open_write(Path::new(name)).unwrap();
         file.write_all(bytes).unwrap();
         file.terminate().unwrap();
     }
 
     #[test]
-    fn what_a_commit_names_is_on_disk_before_it_and_not_sooner() {
+    fn commit_syncs_its_files_first_and_together() {
         let folder = Folder::new();
-        let directory = Together::open(&folder.0).unwrap();
+        let directory = GroupSync::open(&folder.0).unwrap();
         write(&directory, "a.term", b"words");
         write(&directory, "a.store", &vec![7; 3 * UNSYNCED]);
         directory.atomic_write(Path::new(LIST), b"[\"a.term\"]").unwrap();
@@ -295,9 +297,9 @@ mod tests {
     }
 
     #[test]
-    fn after_a_file_that_did_not_reach_the_disk_only_a_new_writer_commits() {
+    fn failed_sync_stops_commits_until_a_new_writer_begins() {
         let folder = Folder::new();
-        let directory = Together::open(&folder.0).unwrap();
+        let directory = GroupSync::open(&folder.0).unwrap();
         // A device that cannot be synced.
         directory.pending().files.push(File::open("/dev/null").unwrap());
         let commit = || directory.atomic_write(Path::new("meta.json"), b"{}");
@@ -309,17 +311,17 @@ mod tests {
     }
 
     #[test]
-    fn files_that_a_dead_process_left_are_cleared_away() {
+    fn files_of_a_dead_process_are_removed() {
         let folder = Folder::new();
         let mut schema = Schema::builder();
         let text = schema.add_text_field("text", STORED);
         let settings = IndexSettings::default();
         let index =
-            Index::create(Together::open(&folder.0).unwrap(), schema.build(), settings).unwrap();
+            Index::create(GroupSync::open(&folder.0).unwrap(), schema.build(), settings).unwrap();
         drop(index);
         let left = folder.0.join("0123456789abcdef0123456789abcdef.store");
         fs::write(&left, b"half a file").unwrap();
-        let index = Index::open(Together::open(&folder.0).unwrap()).unwrap();
+        let index = Index::open(GroupSync::open(&folder.0).unwrap()).unwrap();
         let mut writer: IndexWriter = index.writer_with_num_threads(1, 15 << 20).unwrap();
         let mut note = TantivyDocument::default();
         note.add_text(text, "What giants?");
@@ -327,7 +329,7 @@ mod tests {
         writer.commit().unwrap();
         writer.garbage_collect_files().wait().unwrap();
         assert!(!left.exists());
-        let again = Index::open(Together::open(&folder.0).unwrap()).unwrap();
+        let again = Index::open(GroupSync::open(&folder.0).unwrap()).unwrap();
         assert_eq!(again.validate_checksum().unwrap().len(), 0);
         assert_eq!(again.reader().unwrap().searcher().num_docs(), 1);
     }

@@ -14,7 +14,7 @@
 //!   name, and the mirror's check fills it again.
 //! - A file is damaged while the set is open: the call fails, and the next start detects it.
 
-mod behind;
+mod background;
 mod directory;
 mod fields;
 mod find;
@@ -29,11 +29,12 @@ mod writer;
 
 use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use leasehold::mirror::{Target, TargetError, Targets};
+use parking_lot::Mutex;
 
 use super::SearchIndex;
 use super::query::{Hits, Query};
@@ -132,7 +133,7 @@ impl Inner {
             return Ok(name);
         }
         if !self.root.is_writer().map_err(broken)? {
-            return Err(TargetError::Down("the index is being made by another process".to_owned()));
+            return Err(TargetError::Down("another process creates the index".to_owned()));
         }
         let name = match self.root.newest_name().map_err(broken)? {
             Some(newest) => newest,
@@ -146,14 +147,14 @@ impl Inner {
     fn searched(&self) -> Result<TantivySet, TargetError> {
         match self.root.current().map_err(broken)? {
             Some(name) => self.set(&name),
-            None => Err(TargetError::Down("nothing was indexed yet".to_owned())),
+            None => Err(TargetError::Down("the index has no set yet".to_owned())),
         }
     }
 
     /// Returns a set if it is already open. Does not wait while another set is being opened.
     fn ready(&self, name: &str) -> Result<Option<TantivySet>, TargetError> {
         let is_writer = self.root.is_writer().map_err(broken)?;
-        let Ok(open) = self.open.try_lock() else { return Ok(None) };
+        let Some(open) = self.open.try_lock() else { return Ok(None) };
         // A set that was opened for reading, before this process became the writer, must be opened
         // again.
         Ok(open.get(name).filter(|set| set.is_writer() == is_writer).cloned())
@@ -164,11 +165,11 @@ impl Inner {
             return Err(TargetError::Down(format!("there is no set {name:?}")));
         }
         let is_writer = self.root.is_writer().map_err(broken)?;
-        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut open = self.open.lock();
         if let Some(set) = open.get(name).filter(|set| set.is_writer() == is_writer) {
             return Ok(set.clone());
         }
-        if self.removed.lock().unwrap_or_else(PoisonError::into_inner).contains(name) {
+        if self.removed.lock().contains(name) {
             return Err(TargetError::Down(format!("the set {name} was removed")));
         }
         open.remove(name);
@@ -225,7 +226,7 @@ impl Targets for TantivyIndex {
         Box::pin(self.run(move |inner| {
             inner.must_write()?;
             if !root::is_name(&to) || !inner.root.has(&to) {
-                return Err(TargetError::Down(format!("there is no set {to:?} to search in")));
+                return Err(TargetError::Down(format!("there is no set {to:?}")));
             }
             // Opened first: if it cannot be read, the swap fails, and not the searches.
             inner.set(&to)?;
@@ -242,11 +243,11 @@ impl Targets for TantivyIndex {
             }
             if inner.root.current().map_err(broken)?.as_deref() == Some(name.as_str()) {
                 return Err(TargetError::Down(format!(
-                    "the set {name} is searched: swap to another one before you remove it"
+                    "searches use the set {name}; swap to another one before you remove it"
                 )));
             }
-            inner.removed.lock().unwrap_or_else(PoisonError::into_inner).insert(name.clone());
-            let open = inner.open.lock().unwrap_or_else(PoisonError::into_inner).remove(&name);
+            inner.removed.lock().insert(name.clone());
+            let open = inner.open.lock().remove(&name);
             if let Some(set) = open {
                 set.abandon();
             }

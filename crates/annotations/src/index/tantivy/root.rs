@@ -11,9 +11,9 @@
 use std::fs::{self, File, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
 
 use jiff::Timestamp;
+use parking_lot::Mutex;
 
 use super::private;
 
@@ -40,8 +40,8 @@ impl Root {
         if private::is_open_to_others(&dir)? {
             tracing::warn!(
                 dir = %dir.display(),
-                "other users of this machine can read the search index, with the words of closed \
-                 groups in it: chmod 700"
+                "other users of this machine can read the search index, which has the words of closed \
+                 groups; run: chmod 700"
             );
         }
         let root = Self { dir, lock: Mutex::new(None), may_write };
@@ -55,7 +55,7 @@ impl Root {
 
     /// Returns whether this process is the writer. Tries again each time: the other one may have ended.
     pub fn is_writer(&self) -> io::Result<bool> {
-        let mut lock = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut lock = self.lock.lock();
         if lock.is_some() || !self.may_write {
             return Ok(lock.is_some());
         }
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pointer_is_read_back_and_garbage_in_it_is_none() {
+    fn pointer_names_the_current_set_and_garbage_names_none() {
         let root = root();
         assert_eq!(root.current().unwrap(), None);
         root.point("g1").unwrap();
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn f28_a_directory_keeps_its_identity_and_only_the_writer_gives_it_one() {
+    fn f28_directory_keeps_the_identity_that_its_writer_created() {
         let first = root();
         let again = |may_write| Root { dir: first.dir.clone(), lock: Mutex::new(None), may_write };
         let asking = std::mem::ManuallyDrop::new(again(false));
@@ -210,19 +210,19 @@ mod tests {
     }
 
     #[test]
-    fn two_roots_in_one_directory_have_one_writer_and_the_second_follows() {
+    fn second_root_becomes_the_writer_when_the_first_ends() {
         let first = root();
         let again = |may_write| Root { dir: first.dir.clone(), lock: Mutex::new(None), may_write };
         let (second, asking) = (again(true), again(false));
         assert!(first.is_writer().unwrap());
         assert!(!second.is_writer().unwrap());
-        *first.lock.lock().unwrap() = None;
-        assert!(!asking.is_writer().unwrap(), "it leaves the place to one that does the work");
+        *first.lock.lock() = None;
+        assert!(!asking.is_writer().unwrap(), "a process that may not write never takes the lock");
         assert!(second.is_writer().unwrap());
     }
 
     #[test]
-    fn names_are_new_even_when_the_clock_goes_back() {
+    fn fresh_name_is_new_after_the_clock_went_back() {
         let root = root();
         let future = "g9999999999999";
         fs::create_dir(root.set_dir(future)).unwrap();

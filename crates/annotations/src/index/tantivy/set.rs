@@ -1,17 +1,18 @@
 //! One set of documents: a sub-directory that tantivy manages.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use leasehold::mirror::{
     Digest, Held, ItemError, Range, Target, TargetError, Tombstone, Write, Written,
 };
+use parking_lot::Mutex;
 use tantivy::{Index, IndexReader, IndexSettings, ReloadPolicy};
 
-use super::behind::Behind;
-use super::directory::Together;
+use super::background::BackgroundThread;
+use super::directory::GroupSync;
 use super::fields::Fields;
 use super::root::Root;
 use super::snapshot::Snapshot;
@@ -30,7 +31,7 @@ pub struct TantivySet(Arc<Inner>);
 struct Inner {
     name: String,
     index: Index,
-    directory: Together,
+    directory: GroupSync,
     reader: IndexReader,
     fields: Fields,
     /// Columns of the last commit that was read.
@@ -38,7 +39,7 @@ struct Inner {
     queue: Queue,
     writer: Arc<tokio::sync::Mutex<Writer>>,
     /// `None`: another process is the writer.
-    behind: Option<Behind>,
+    background: Option<BackgroundThread>,
     removed: AtomicBool,
     limit: Duration,
 }
@@ -60,11 +61,11 @@ impl TantivySet {
                 if there {
                     tracing::error!(
                         dir = %dir.display(),
-                        "{why}; it was moved to `broken`, and an empty index is being filled again"
+                        "{why}; the set was moved to `broken`, and the mirror fills an empty one"
                     );
                 }
                 private::make_dir(&dir).map_err(broken)?;
-                let directory = Together::open(&dir).map_err(broken)?;
+                let directory = GroupSync::open(&dir).map_err(broken)?;
                 let (schema, settings) = (fields.schema.clone(), IndexSettings::default());
                 let index = Index::create(directory.clone(), schema, settings).map_err(broken)?;
                 (index, directory)
@@ -73,7 +74,8 @@ impl TantivySet {
         index.tokenizers().register(words::WORDS, words::analyzer());
         let reload = if is_writer { ReloadPolicy::Manual } else { ReloadPolicy::OnCommitWithDelay };
         let reader = index.reader_builder().reload_policy(reload).try_into().map_err(broken)?;
-        let behind = if is_writer { Some(Behind::start().map_err(broken)?) } else { None };
+        let background =
+            if is_writer { Some(BackgroundThread::start().map_err(broken)?) } else { None };
         Ok(Self(Arc::new(Inner {
             name: name.to_owned(),
             index,
@@ -83,15 +85,15 @@ impl TantivySet {
             snapshot: Mutex::new(None),
             queue: Queue::default(),
             writer: Arc::default(),
-            behind,
+            background,
             removed: AtomicBool::new(false),
             limit,
         })))
     }
 
     /// Opens a set that can be trusted: it has these fields, all files, and every checksum is right.
-    fn read(dir: &std::path::Path, fields: &Fields) -> Result<(Index, Together), TargetError> {
-        let directory = Together::open(dir).map_err(broken)?;
+    fn read(dir: &std::path::Path, fields: &Fields) -> Result<(Index, GroupSync), TargetError> {
+        let directory = GroupSync::open(dir).map_err(broken)?;
         let index = Index::open(directory.clone()).map_err(broken)?;
         if index.schema() != fields.schema {
             return Err(TargetError::Down("the index has other fields".to_owned()));
@@ -108,7 +110,7 @@ impl TantivySet {
     }
 
     pub fn is_writer(&self) -> bool {
-        self.0.behind.is_some()
+        self.0.background.is_some()
     }
 
     /// Stops all writes to the set, and waits for merges in its directory. Blocks.
@@ -147,7 +149,7 @@ impl TantivySet {
         if inner.removed.load(Ordering::SeqCst) {
             return Err(removed(&inner.name));
         }
-        if inner.behind.is_none() {
+        if inner.background.is_none() {
             return Err(TargetError::Down(
                 "another process writes this index; this one only reads it".to_owned(),
             ));
@@ -165,9 +167,9 @@ impl TantivySet {
             if let Ok(answer) = answer.try_recv() {
                 return answer;
             }
-            if let Some(behind) = &inner.behind {
+            if let Some(background) = &inner.background {
                 let inner = Arc::clone(&inner);
-                behind.run(move || inner.work(&mut writer)).await;
+                background.run(move || inner.work(&mut writer)).await;
             }
             let lost = || TargetError::Down("the index failed while writing".to_owned());
             answer.try_recv().unwrap_or_else(|_| Err(lost()))
@@ -179,7 +181,7 @@ impl TantivySet {
 impl Inner {
     fn snapshot(&self) -> Result<Arc<Snapshot>, TargetError> {
         let searcher = self.reader.searcher();
-        let mut kept = self.snapshot.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = self.snapshot.lock();
         if let Some(snapshot) = kept.as_ref()
             && snapshot.number() == searcher.generation().generation_id()
         {
@@ -288,5 +290,5 @@ fn removed(name: &str) -> TargetError {
 }
 
 fn too_slow(limit: Duration) -> TargetError {
-    TargetError::Overloaded(format!("no answer within {} s", limit.as_secs()))
+    TargetError::Overloaded(format!("no response within {} s", limit.as_secs()))
 }

@@ -8,9 +8,10 @@
 
 use std::collections::HashMap;
 use std::ops::Bound;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use leasehold::mirror::{Digest, Held, Range};
+use parking_lot::Mutex;
 use tantivy::columnar::{Column, StrColumn};
 use tantivy::schema::{Field, IndexRecordOption};
 use tantivy::{
@@ -58,12 +59,12 @@ impl Snapshot {
         let held: Vec<Option<Held>> =
             keys.iter().map(|key| self.look_up(key)).collect::<tantivy::Result<_>>()?;
         let asked = keys.into_iter().zip(held.iter().copied()).collect();
-        *self.asked.lock().unwrap_or_else(PoisonError::into_inner) = asked;
+        *self.asked.lock() = asked;
         Ok(held)
     }
 
     pub fn held(&self, key: &str) -> tantivy::Result<Option<Held>> {
-        if let Some(held) = self.asked.lock().unwrap_or_else(PoisonError::into_inner).get(key) {
+        if let Some(held) = self.asked.lock().get(key) {
             return Ok(*held);
         }
         self.look_up(key)

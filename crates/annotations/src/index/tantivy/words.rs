@@ -81,7 +81,7 @@ mod tests {
     use super::split;
 
     #[test]
-    fn words_are_lower_case_and_without_accents() {
+    fn analyzer_lowers_case_and_removes_accents() {
         assert_eq!(
             split("In a village of La Mañcha,"),
             ["in", "a", "village", "of", "la", "mancha"]
@@ -89,18 +89,18 @@ mod tests {
     }
 
     #[test]
-    fn a_point_or_an_apostrophe_inside_a_word_stays() {
+    fn analyzer_keeps_points_and_apostrophes_inside_words() {
         assert_eq!(split("Don't see example.com."), ["don't", "see", "example.com"]);
         assert_eq!(split("'quoted' _x_ …"), ["quoted", "x"]);
     }
 
     #[test]
-    fn chinese_characters_are_words_and_other_scripts_are_not_cut() {
+    fn analyzer_splits_chinese_characters_and_no_other_script() {
         assert_eq!(split("風車 giants Ветряные"), ["風", "車", "giants", "ветряные"]);
     }
 
     #[test]
-    fn nothing_comes_of_nothing_and_data_is_no_word() {
+    fn analyzer_drops_marks_and_overlong_tokens() {
         assert!(split(" \u{0} \u{1f600} --").is_empty());
         assert_eq!(split(&format!("a {} b", "x".repeat(300))), ["a", "b"]);
     }

@@ -13,15 +13,15 @@
 //! - Callers give up while the disk hangs: the queue is bounded, and further changes are refused.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
 
 use jiff::Timestamp;
 use leasehold::mirror::{Held, ItemError, TargetError, Tombstone, Write, Written};
+use parking_lot::Mutex;
 use tantivy::indexer::{IndexWriterOptions, LogMergePolicy};
 use tantivy::{Index, IndexWriter, Term};
 use tokio::sync::oneshot;
 
-use super::directory::Together;
+use super::directory::GroupSync;
 use super::fields::Fields;
 use super::snapshot::Snapshot;
 use crate::index::document::Checked;
@@ -69,7 +69,7 @@ pub struct Queue(Mutex<Vec<Waiting>>);
 
 impl Queue {
     pub fn push(&self, change: Change) -> Result<oneshot::Receiver<Answer>, TargetError> {
-        let mut waiting = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut waiting = self.0.lock();
         let before: usize = waiting.iter().map(|waiting| waiting.change.len()).sum();
         if before > 0 && before + change.len() > WAITING {
             return Err(TargetError::Overloaded(format!("{before} documents wait to be written")));
@@ -80,7 +80,7 @@ impl Queue {
     }
 
     pub fn take(&self) -> Vec<Waiting> {
-        std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut *self.0.lock())
     }
 }
 
@@ -105,7 +105,7 @@ impl Writer {
     /// Makes the changes in one commit. Returns true if there was something to commit.
     pub fn apply(
         &mut self,
-        (index, directory): (&Index, &Together),
+        (index, directory): (&Index, &GroupSync),
         fields: &Fields,
         before: &Snapshot,
         changes: &[Waiting],

@@ -4,10 +4,10 @@ use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 
 use super::{Site, note, whole};
-use crate::rig::{PAGE, until};
+use crate::fixture::{PAGE, until};
 
 #[tokio::test]
-async fn a_note_goes_round_in_the_shape_of_the_w3c() {
+async fn note_is_created_read_changed_and_deleted_in_the_w3c_format() {
     let site = Site::new().await;
     let token = site.token("sophiathefirst").await;
     let mut new = note("So he can do sums?");
@@ -27,7 +27,7 @@ async fn a_note_goes_round_in_the_shape_of_the_w3c() {
     let path = format!("/api/annotations/{}", made["key"].as_str().unwrap());
     assert_eq!(made["id"], json!(site.url(&path)));
     let read: Value = site.get(&path).send().await.unwrap().json().await.unwrap();
-    assert_eq!(read["own"], json!(false), "nobody in particular reads it");
+    assert_eq!(read["own"], json!(false), "an anonymous reader");
 
     let change = json!({ "body": [{ "type": "TextualBody", "value": "He can." }] });
     let response =
@@ -56,7 +56,7 @@ async fn a_note_goes_round_in_the_shape_of_the_w3c() {
 }
 
 #[tokio::test]
-async fn h13_a_repeated_request_with_its_key_is_answered_alike() {
+async fn h13_repeated_request_with_its_key_returns_the_first_note() {
     let site = Site::new().await;
     let token = site.token("sophia").await;
     let send = |text: &str| {
@@ -79,7 +79,7 @@ async fn h13_a_repeated_request_with_its_key_is_answered_alike() {
 }
 
 #[tokio::test]
-async fn h9_unknown_hidden_deleted_and_malformed_notes_get_one_answer() {
+async fn h9_unknown_hidden_deleted_and_malformed_notes_get_one_response() {
     let site = Site::new().await;
     let (alba, bela) = (site.token("alba").await, site.token("bela").await);
     let group: Value = site
@@ -118,7 +118,7 @@ async fn h9_unknown_hidden_deleted_and_malformed_notes_get_one_answer() {
 }
 
 #[tokio::test]
-async fn h14_a_reply_that_names_another_group_is_refused_and_written_nowhere() {
+async fn h14_reply_that_names_another_group_is_refused() {
     let site = Site::new().await;
     let alba = site.token("alba").await;
     let group = async |name: &str| {
@@ -146,7 +146,7 @@ async fn h14_a_reply_that_names_another_group_is_refused_and_written_nowhere() {
         assert_eq!(problem["code"], "reply_elsewhere");
     }
     assert_eq!(reply(&public, &odd).await.unwrap().status(), StatusCode::NOT_FOUND);
-    assert_eq!(site.rig.count("select count(*) from annotations.annotation").await, 2);
+    assert_eq!(site.fixture.count("select count(*) from annotations.annotation").await, 2);
     for (to, group) in [(&public, &world), (&secret, &private), (&secret, &Value::Null)] {
         let made = reply(to, group).await.unwrap();
         assert_eq!(made.status(), StatusCode::CREATED, "{group}");
@@ -159,7 +159,7 @@ async fn h14_a_reply_that_names_another_group_is_refused_and_written_nowhere() {
 }
 
 #[tokio::test]
-async fn people_and_groups_can_be_managed_and_only_ones_own() {
+async fn users_manage_only_their_own_accounts_and_groups() {
     let site = Site::new().await;
     let (alba, bela) = (site.token("alba").await, site.token("bela").await);
     let profile: Value =
@@ -231,11 +231,12 @@ async fn people_and_groups_can_be_managed_and_only_ones_own() {
 }
 
 #[tokio::test]
-async fn operators_reindex_and_nobody_else() {
+async fn only_operators_reindex() {
     const OPERATOR: &str = "operator-token-0123456789";
     let token = annotations::Token::parse(OPERATOR);
     let site =
-        Site::with(annotations::Settings { operator_token: token, ..crate::rig::settings() }).await;
+        Site::with(annotations::Settings { operator_token: token, ..crate::fixture::settings() })
+            .await;
     let alba = site.token("alba").await;
     site.save(&alba, &note("x")).await;
     let order = |token: &str, body: Value| {
@@ -257,7 +258,7 @@ async fn operators_reindex_and_nobody_else() {
     let begun = order(OPERATOR, json!({ "user": "alba" })).await.unwrap();
     assert_eq!(begun.status(), StatusCode::ACCEPTED);
     let id = begun.json::<Value>().await.unwrap()["id"].as_str().unwrap().to_owned();
-    site.rig.work_all().await;
+    site.fixture.work_all().await;
     let path = format!("/api/v1/reindex/{id}");
     let done: Value =
         site.get(&path).bearer_auth(OPERATOR).send().await.unwrap().json().await.unwrap();

@@ -5,7 +5,7 @@ use reqwest::StatusCode;
 use serde_json::{Value, json};
 
 use super::{Site, note};
-use crate::rig::{PAGE, settings, until};
+use crate::fixture::{PAGE, settings, until};
 
 const MIB: usize = 1024 * 1024;
 
@@ -23,11 +23,11 @@ async fn fill(site: &Site, root: &str, kind: &str, number: i32) {
                       array(select repeat('<', 60) || t from generate_series(1, 20) t), \
                       a.updated_at + n * interval '1 ms' \
                from annotations.annotation a, generate_series(1, $3) n where a.id = $1";
-    site.rig.client.execute(sql, &[&root, &kind, &number]).await.unwrap();
+    site.fixture.client.execute(sql, &[&root, &kind, &number]).await.unwrap();
 }
 
 #[tokio::test]
-async fn f19_no_page_and_no_answer_is_larger_than_it_may_be() {
+async fn f19_pages_and_responses_stay_below_their_byte_limit() {
     let site = Site::new().await;
     let token = site.token("alba").await;
     let mut new = note("the beginning");
@@ -66,10 +66,10 @@ async fn f19_no_page_and_no_answer_is_larger_than_it_may_be() {
 }
 
 #[tokio::test]
-async fn f19_a_page_begins_a_long_text_and_the_rest_is_a_link_away() {
+async fn f19_page_shows_the_beginning_of_a_long_text_and_links_to_the_rest() {
     let site = Site::new().await;
     let token = site.token("alba").await;
-    let cookie = format!("notes={token}");
+    let cookie = site.cookie(&token).await;
     let mut new = note(&format!("begin {} the very end", "x".repeat(3000)));
     new["target"]["source"] = json!(site.url("/"));
     let key = site.save(&token, &new).await["key"].as_str().unwrap().to_owned();
@@ -88,22 +88,22 @@ async fn f19_a_page_begins_a_long_text_and_the_rest_is_a_link_away() {
 }
 
 #[tokio::test]
-async fn f19_one_address_has_only_so_many_answers_in_the_making() {
+async fn f19_one_address_has_a_bounded_number_of_open_responses() {
     let site = Site::new().await;
     let token = site.token("alba").await;
     site.save(&token, &note("x")).await;
     // Searches by words take until the test ends them.
     let slow = "create table public.go (); \
-                create or replace function annotations.says(words text[], phrases text[], said text) \
+                create or replace function annotations.matches_words(words text[], phrases text[], content text) \
                 returns boolean language plpgsql as $$ begin \
                     while not exists (select from public.go) loop perform pg_sleep(0.01); end loop; \
                     return true; \
                 end $$";
-    site.rig.client.batch_execute(slow).await.unwrap();
-    site.rig.index().set_down(true);
+    site.fixture.client.batch_execute(slow).await.unwrap();
+    site.fixture.index().set_down(true);
     let answering: Vec<_> =
         (0..4).map(|_| tokio::spawn(site.search(&[("q", "x")]).send())).collect();
-    until(async || site.rig.count(crate::words::SEARCHING).await == 2).await;
+    until(async || site.fixture.count(crate::word_search::SEARCHING).await == 2).await;
     let paths = ["/".to_owned(), format!("/margin?url={PAGE}"), "/api/search".to_owned()];
     let mut refused = Vec::new();
     // The other two may still be in flight.
@@ -115,8 +115,8 @@ async fn f19_one_address_has_only_so_many_answers_in_the_making() {
     })
     .await;
     assert!(refused.iter().all(|answer| answer.headers().contains_key("retry-after")));
-    site.rig.client.batch_execute("insert into public.go default values").await.unwrap();
-    site.rig.index().set_down(false);
+    site.fixture.client.batch_execute("insert into public.go default values").await.unwrap();
+    site.fixture.index().set_down(false);
     for answer in answering {
         assert_eq!(answer.await.unwrap().unwrap().status(), StatusCode::OK);
     }
@@ -124,7 +124,7 @@ async fn f19_one_address_has_only_so_many_answers_in_the_making() {
 }
 
 #[tokio::test]
-async fn f19_account_page_lists_the_groups_in_pages() {
+async fn f19_account_page_lists_groups_in_pages() {
     let site = Site::new().await;
     let token = site.token("alba").await;
     let groups = "with made as ( \
@@ -132,8 +132,8 @@ async fn f19_account_page_lists_the_groups_in_pages() {
                       select 'group' || to_char(n, 'FM0000'), repeat('<', 80), u.id \
                         from annotations.user_account u, generate_series(1, 999) n returning id, owner_id) \
                   insert into annotations.membership (group_id, user_id) select id, owner_id from made";
-    site.rig.client.batch_execute(groups).await.unwrap();
-    let cookie = format!("notes={token}");
+    site.fixture.client.batch_execute(groups).await.unwrap();
+    let cookie = site.cookie(&token).await;
     let mut seen = std::collections::HashSet::new();
     for number in 1..=10 {
         let path = format!("/account?page={number}");
@@ -157,11 +157,11 @@ async fn f19_account_page_lists_the_groups_in_pages() {
 }
 
 #[tokio::test]
-async fn h22_bodies_count_for_the_address_that_sends_them() {
+async fn h22_body_memory_is_counted_per_address() {
     use futures_util::{FutureExt as _, StreamExt as _, stream};
 
     let site = Site::new().await;
-    let router = annotations::router(site.rig.notes.clone());
+    let router = annotations::router(site.fixture.notes.clone());
     // One piece of the body arrives, the rest does not.
     let stall = |from: u8| {
         let piece = stream::iter([Ok::<_, std::io::Error>(vec![b' '; 500_000])]);
@@ -190,7 +190,7 @@ async fn h22_bodies_count_for_the_address_that_sends_them() {
 }
 
 #[tokio::test]
-async fn f24_a_next_page_behind_hidden_notes_tells_nothing_of_them() {
+async fn f24_cursor_after_hidden_notes_reveals_none_of_them() {
     let site = Site::new().await;
     let alba = site.token("alba").await;
     let group = site.post("/api/groups").bearer_auth(&alba).json(&json!({ "name": "Ours" }));
@@ -200,10 +200,10 @@ async fn f24_a_next_page_behind_hidden_notes_tells_nothing_of_them() {
         let made = site.save(&alba, &note(&format!("note {number}"))).await;
         keys.push(made["key"].as_str().unwrap().to_owned());
     }
-    site.rig.work_all().await;
+    site.fixture.work_all().await;
     // Moved to a group, and the index does not know yet.
     let sql = "update annotations.annotation set group_id = $1";
-    site.rig.client.execute(sql, &[&group["id"].as_str().unwrap()]).await.unwrap();
+    site.fixture.client.execute(sql, &[&group["id"].as_str().unwrap()]).await.unwrap();
     let mut seen = Value::Null;
     until(async || {
         let answer = site.search(&[("q", "note"), ("limit", "1")]).send().await.unwrap();
@@ -222,7 +222,7 @@ async fn f24_a_next_page_behind_hidden_notes_tells_nothing_of_them() {
 }
 
 #[tokio::test]
-async fn f25_what_was_just_saved_is_there_for_everybody_who_reads_the_page() {
+async fn f25_new_note_is_on_its_page_for_every_reader_at_once() {
     let site = Site::new().await;
     let token = site.token("alba").await;
     site.save(&token, &note("just now")).await;
@@ -234,7 +234,7 @@ async fn f25_what_was_just_saved_is_there_for_everybody_who_reads_the_page() {
     .await;
     assert_eq!(found["rows"][0]["body"][0]["value"], "just now");
     assert_eq!((&found["index"], &found["counts"]["annotations"]), (&json!("behind"), &json!(1)));
-    site.rig.work_all().await;
+    site.fixture.work_all().await;
     until(async || {
         let found = site.search(&[("url", PAGE)]).send().await.unwrap();
         found.json::<Value>().await.unwrap()["index"] == "ok"
@@ -243,32 +243,32 @@ async fn f25_what_was_just_saved_is_there_for_everybody_who_reads_the_page() {
 }
 
 #[tokio::test]
-async fn f25_readers_are_told_of_an_index_that_is_left_alone_and_not_of_one_that_was_late() {
+async fn f25_page_reports_an_open_breaker_and_not_a_late_index() {
     let site = Site::new().await;
     let sentence = "Search is catching up. Your notes are safe.";
     let page = async || {
         let got = site.get("/").header("accept", "text/html").send().await.unwrap();
         (got.headers()["x-index"].to_str().unwrap().to_owned(), got.text().await.unwrap())
     };
-    site.rig.index().set_hanging(true);
+    site.fixture.index().set_hanging(true);
     // This search does not wait for the index, which has not failed yet.
     let hasty = annotations::Annotations::start(
-        site.rig.engine.clone(),
-        Some(annotations::Index::new(std::sync::Arc::clone(site.rig.store.as_ref().unwrap()))),
+        site.fixture.engine.clone(),
+        Some(annotations::Index::new(std::sync::Arc::clone(site.fixture.store.as_ref().unwrap()))),
         Settings { index_timeout: std::time::Duration::from_millis(1), ..settings() },
     );
     let hasty = hasty.await.unwrap();
-    let late = hasty.search(None, &crate::rig::on_page(), None, 10).await.unwrap();
+    let late = hasty.search(None, &crate::fixture::on_page(), None, 10).await.unwrap();
     assert_eq!((late.index, late.away), (annotations::IndexState::Down, false));
-    site.rig.index().set_hanging(false);
-    site.rig.index().set_down(true);
+    site.fixture.index().set_hanging(false);
+    site.fixture.index().set_down(true);
     until(async || {
         let (index, words) = page().await;
         assert!(!words.contains("index is away"));
         index == "down" && words.contains(sentence)
     })
     .await;
-    site.rig.index().set_down(false);
+    site.fixture.index().set_down(false);
     until(async || {
         let (index, words) = page().await;
         index == "ok" && !words.contains(sentence)
@@ -277,7 +277,32 @@ async fn f25_readers_are_told_of_an_index_that_is_left_alone_and_not_of_one_that
 }
 
 #[tokio::test]
-async fn h22_questions_about_health_are_not_counted() {
+async fn f25_page_reports_an_index_that_is_behind_only_where_the_search_depends_on_it() {
+    let site = Site::new().await;
+    let token = site.token("alba").await;
+    let mut new = note("giants");
+    new["target"]["source"] = json!(site.url("/"));
+    site.save(&token, &new).await;
+    let sentence = "Search is catching up. Your notes are safe.";
+    // The job of the save is overdue, so the index is behind.
+    let overdue = "update leasehold.job set scheduled_at = scheduled_at - interval '10 minutes'";
+    site.fixture.client.execute(overdue, &[]).await.unwrap();
+    for (path, told) in [("/?q=giants", true), ("/", false)] {
+        until(async || {
+            let got = site.get(path).header("accept", "text/html").send().await.unwrap();
+            let index = got.headers()["x-index"].to_str().unwrap().to_owned();
+            let page = got.text().await.unwrap();
+            if index == "behind" {
+                assert_eq!(page.contains(sentence), told, "{path}");
+            }
+            index == "behind"
+        })
+        .await;
+    }
+}
+
+#[tokio::test]
+async fn h22_health_checks_are_not_rate_limited() {
     let limits = Limits { reads_per_second: 1, read_burst: 1, ..settings().limits };
     let site = Site::with(Settings { limits, ..settings() }).await;
     until(async || {

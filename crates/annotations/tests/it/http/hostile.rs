@@ -8,10 +8,10 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
 use super::{Site, note};
-use crate::rig::{PAGE, settings, until};
+use crate::fixture::{PAGE, settings, until};
 
 #[tokio::test]
-async fn h1_h2_bodies_that_are_no_notes_are_refused_in_words() {
+async fn h1_h2_malformed_bodies_are_refused_with_a_reason() {
     let site = Site::new().await;
     let token = site.token("sophia").await;
     let deep = "[".repeat(100_000);
@@ -52,7 +52,7 @@ async fn h1_h2_bodies_that_are_no_notes_are_refused_in_words() {
     assert!(refused.starts_with("HTTP/1.1 413 "), "{refused}");
     let form = site.post("/api/annotations").bearer_auth(&token).body("x").send().await.unwrap();
     assert_eq!(form.status(), StatusCode::UNSUPPORTED_MEDIA_TYPE);
-    assert_eq!(site.rig.count("select count(*) from annotations.annotation").await, 0);
+    assert_eq!(site.fixture.count("select count(*) from annotations.annotation").await, 0);
 }
 
 /// Returns the response to a request that announces a body of `bytes` bytes. Sends none of it: the
@@ -71,7 +71,7 @@ async fn announced(site: &Site, token: &str, bytes: usize) -> String {
 }
 
 #[tokio::test]
-async fn h3_what_people_write_is_text_on_every_page() {
+async fn h3_user_text_is_escaped_on_every_page() {
     let site = Site::new().await;
     let token = site.token("sophia").await;
     let evil = "<script>alert(1)</script><img src=x onerror=alert(2)>\"'&";
@@ -98,7 +98,7 @@ async fn h3_what_people_write_is_text_on_every_page() {
 }
 
 #[tokio::test]
-async fn h5_questions_are_values_and_never_sql() {
+async fn h5_search_parameters_are_bound_values() {
     let site = Site::new().await;
     let token = site.token("sophia").await;
     site.save(&token, &note("100% of 'them'; drop table x -- \\")).await;
@@ -135,11 +135,11 @@ async fn h5_questions_are_values_and_never_sql() {
     for wild in ["t_em", "t.em", "\"t.em drop\"", "\"1.. of\""] {
         assert_eq!(find(wild).await, 0, "no letter stands for others: {wild}");
     }
-    assert_eq!(site.rig.count("select count(*) from annotations.annotation").await, 1);
+    assert_eq!(site.fixture.count("select count(*) from annotations.annotation").await, 1);
 }
 
 #[tokio::test]
-async fn h17_questions_are_bounded() {
+async fn h17_search_parameters_are_bounded() {
     let site = Site::new().await;
     for query in [
         "limit=0",
@@ -168,7 +168,7 @@ const ELSEWHERE: [(&str, &str); 3] =
 const EVIL: &str = "https://evil.example";
 
 #[tokio::test]
-async fn h10_other_sites_cannot_act_with_somebodys_cookie() {
+async fn h10_requests_of_other_sites_with_a_cookie_are_refused() {
     let site = Site::new().await;
     let token = site.token("sophia").await;
     site.token("sancho").await;
@@ -194,7 +194,7 @@ async fn h10_other_sites_cannot_act_with_somebodys_cookie() {
         (Method::PATCH, "/api/users/sophia", Some(json!({ "displayName": "Sophia" }))),
         (Method::DELETE, "/api/users/sophia", None),
     ];
-    let cookie = format!("notes={token}");
+    let cookie = site.cookie(&token).await;
     let send = |act: &(Method, &str, Option<Value>),
                 (name, value): (&'static str, &'static str)| {
         let request = site.request(act.0.clone(), act.1);
@@ -236,7 +236,7 @@ async fn h10_other_sites_cannot_act_with_somebodys_cookie() {
 }
 
 #[tokio::test]
-async fn h9_h11_an_address_that_asks_too_often_is_told_when_to_come_back() {
+async fn h9_h11_rate_limited_address_gets_a_retry_after() {
     let limits = Limits {
         saves_per_second: 1,
         save_burst: 2,
@@ -259,19 +259,24 @@ async fn h9_h11_an_address_that_asks_too_often_is_told_when_to_come_back() {
 }
 
 #[tokio::test]
-async fn h12_tokens_are_in_no_answer_but_their_own() {
+async fn h12_tokens_appear_only_in_the_response_that_creates_them() {
     let site = Site::new().await;
     let token = site.token("sophia").await;
     site.save(&token, &note("x")).await;
+    let cookie = site.cookie(&token).await;
+    let session = cookie.strip_prefix("notes=").unwrap();
     for path in ["/", "/account", "/api/profile", "/api/search", "/openapi.json"] {
         let answer = site
             .get(path)
-            .header("cookie", format!("notes={token}"))
+            .header("cookie", cookie.clone())
             .header("accept", "text/html")
             .send()
             .await
             .unwrap();
-        assert!(!format!("{:?}", answer.headers()).contains(&token), "{path}");
-        assert!(!answer.text().await.unwrap().contains(&token), "{path}");
+        let headers = format!("{:?}", answer.headers());
+        let body = answer.text().await.unwrap();
+        for secret in [token.as_str(), session] {
+            assert!(!headers.contains(secret) && !body.contains(secret), "{path}");
+        }
     }
 }

@@ -17,7 +17,7 @@ async fn groups(site: &Site, token: &str) -> usize {
 }
 
 #[tokio::test]
-async fn f20_naming_a_member_where_one_leaves_is_refused_and_says_how_to_remove_them() {
+async fn f20_leaving_with_a_body_is_refused_and_names_the_right_request() {
     let site = Site::new().await;
     let (alba, bela) = (site.token("alba").await, site.token("bela").await);
     let group = group(&site, &alba).await;
@@ -35,7 +35,11 @@ async fn f20_naming_a_member_where_one_leaves_is_refused_and_says_how_to_remove_
     assert_eq!(refused.status(), StatusCode::BAD_REQUEST);
     let problem: Value = refused.json().await.unwrap();
     assert!(problem["detail"].as_str().unwrap().contains("members/{name}"), "{problem}");
-    assert_eq!((groups(&site, &alba).await, groups(&site, &bela).await), (1, 1), "nobody is out");
+    assert_eq!(
+        (groups(&site, &alba).await, groups(&site, &bela).await),
+        (1, 1),
+        "both are still members"
+    );
 
     let leaves = act(Method::DELETE, members.clone(), &alba).await.unwrap();
     assert_eq!(leaves.status(), StatusCode::CONFLICT);
@@ -59,7 +63,7 @@ async fn f20_naming_a_member_where_one_leaves_is_refused_and_says_how_to_remove_
 }
 
 #[tokio::test]
-async fn f21_invitations_are_seen_accepted_declined_and_blocked() {
+async fn f21_invitations_are_listed_accepted_declined_and_blocked() {
     let site = Site::new().await;
     let (alba, bela) = (site.token("alba").await, site.token("bela").await);
     let invite = async || {
@@ -92,11 +96,11 @@ async fn f21_invitations_are_seen_accepted_declined_and_blocked() {
     assert_eq!(free.send().await.unwrap().status(), StatusCode::NO_CONTENT);
     invite().await;
     assert_eq!(list().await.len(), 1);
-    let nobody = site.get("/api/invitations").send().await.unwrap();
-    assert_eq!(nobody.status(), StatusCode::UNAUTHORIZED);
+    let anonymous = site.get("/api/invitations").send().await.unwrap();
+    assert_eq!(anonymous.status(), StatusCode::UNAUTHORIZED);
 
     // The same in a browser, without scripts.
-    let cookie = format!("notes={bela}");
+    let cookie = site.cookie(&bela).await;
     let page = site.get("/account").header("cookie", cookie.clone()).send().await.unwrap();
     let page = page.text().await.unwrap();
     assert!(page.contains("Invitations") && page.contains("Block alba"), "{page}");
@@ -106,11 +110,11 @@ async fn f21_invitations_are_seen_accepted_declined_and_blocked() {
     assert_eq!(form.send().await.unwrap().status(), StatusCode::SEE_OTHER);
     let page = site.get("/account").header("cookie", cookie).send().await.unwrap();
     let page = page.text().await.unwrap();
-    assert!(!page.contains("Invitations") && page.contains("People you have blocked"), "{page}");
+    assert!(!page.contains("Invitations") && page.contains("Blocked users"), "{page}");
 }
 
 #[tokio::test]
-async fn f26_a_name_that_is_taken_changes_nothing_else() {
+async fn f26_taken_name_changes_nothing_else() {
     let site = Site::new().await;
     let (alba, _) = (site.token("alba").await, site.token("bela").await);
     let change = |body: Value| {
@@ -125,5 +129,5 @@ async fn f26_a_name_that_is_taken_changes_nothing_else() {
     let both: Value = both.json().await.unwrap();
     assert_eq!(both, json!({ "name": "albathegreat", "displayName": "Queen" }));
     let work = "select count(*) from annotations.bulk where tag = 'rename_user'";
-    assert_eq!(site.rig.count(work).await, 1);
+    assert_eq!(site.fixture.count(work).await, 1);
 }

@@ -2,30 +2,30 @@
 
 mod api;
 mod bounds;
-mod described;
+mod errors;
 mod hostile;
 mod members;
+mod openapi;
 mod origins;
 mod pages;
-mod refusals;
 mod schema;
 mod versions;
 
 use std::ops::Deref;
 
-use annotations::Settings;
+use annotations::{Settings, Token};
 use leasehold_testing::http::Visitor;
 use reqwest::{RequestBuilder, StatusCode};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
-use crate::rig::{PAGE, Rig, patient, settings};
+use crate::fixture::{Fixture, PAGE, patient, settings};
 
 pub use leasehold_testing::http::whole;
 
 /// A service that listens.
 pub struct Site {
-    pub rig: Rig,
+    pub fixture: Fixture,
     visitor: Visitor,
 }
 
@@ -46,11 +46,11 @@ impl Site {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         settings.base_url = format!("http://{address}");
-        let rig = Rig::with(settings).await;
-        let router = annotations::router(rig.notes.clone());
+        let fixture = Fixture::with(settings).await;
+        let router = annotations::router(fixture.notes.clone());
         let stop = std::future::pending();
         tokio::spawn(annotations::http::serve_within(listener, router, patient(), stop));
-        Self { rig, visitor: Visitor::to(address) }
+        Self { fixture, visitor: Visitor::to(address) }
     }
 
     /// Builds a search with these parameters.
@@ -65,6 +65,13 @@ impl Site {
         let response = self.post("/api/users").json(&json!({ "name": name })).send().await.unwrap();
         assert_eq!(response.status(), StatusCode::CREATED);
         response.json::<Value>().await.unwrap()["token"].as_str().unwrap().to_owned()
+    }
+
+    /// Opens a session with a token, and returns the cookie of its browser.
+    pub async fn cookie(&self, token: &str) -> String {
+        let token = Token::parse(token).unwrap();
+        let session = self.fixture.notes.log_in(&token).await.unwrap().unwrap();
+        format!("notes={}", session.as_str())
     }
 
     /// Saves a note and returns the response.

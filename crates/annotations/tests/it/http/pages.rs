@@ -1,6 +1,6 @@
 //! Pages without scripts: everything can be read, searched and filtered.
 
-use reqwest::StatusCode;
+use reqwest::{Response, StatusCode};
 use serde_json::json;
 
 use super::{Site, note};
@@ -13,10 +13,10 @@ async fn page(site: &Site, path: &str, cookie: &str) -> String {
 }
 
 #[tokio::test]
-async fn the_text_has_its_notes_beside_it_with_author_quote_and_counts() {
+async fn reader_page_shows_the_notes_with_author_quote_and_counts() {
     let site = Site::new().await;
     let token = site.token("sophiathefirst").await;
-    let cookie = format!("notes={token}");
+    let cookie = site.cookie(&token).await;
     let here = site.url("/");
     for (exact, text, start) in [
         ("closer than a lizard", "Lizards hide well", 900),
@@ -49,48 +49,82 @@ async fn the_text_has_its_notes_beside_it_with_author_quote_and_counts() {
     assert!(page(&site, "/?tab=notes", &cookie).await.contains("I like this chapter"));
     let found = page(&site, "/?q=lizards", &cookie).await;
     assert!(found.contains("Lizards hide well") && !found.contains("So he can do sums?"));
-    assert!(page(&site, "/?user=nobody", &cookie).await.contains("Nothing fits"));
+    assert!(page(&site, "/?user=unknown", &cookie).await.contains("No notes match"));
+}
+
+/// Sends a form of our own pages.
+async fn form(site: &Site, path: &str, body: &str, cookie: &str) -> Response {
+    site.post(path)
+        .header("content-type", "application/x-www-form-urlencoded")
+        .header("accept", "text/html")
+        .header("sec-fetch-site", "same-origin")
+        .header("cookie", cookie.to_owned())
+        .body(body.to_owned())
+        .send()
+        .await
+        .unwrap()
+}
+
+/// Returns the cookie that a response gives to the browser.
+fn given_cookie(response: &Response) -> String {
+    let cookie = response.headers()["set-cookie"].to_str().unwrap();
+    assert!(cookie.contains("HttpOnly") && cookie.contains("SameSite=Strict"), "{cookie}");
+    cookie.split(';').next().unwrap().to_owned()
 }
 
 #[tokio::test]
-async fn people_sign_up_log_in_and_out_with_forms() {
+async fn users_sign_up_log_in_and_out_with_forms() {
     let site = Site::new().await;
-    let form = |path: &str, body: String, cookie: &str| {
-        site.post(path)
-            .header("content-type", "application/x-www-form-urlencoded")
-            .header("accept", "text/html")
-            .header("sec-fetch-site", "same-origin")
-            .header("cookie", cookie.to_owned())
-            .body(body)
-            .send()
-    };
-    let wrong = form("/account/signup", "name=No+Good".to_owned(), "").await.unwrap();
+    let wrong = form(&site, "/account/signup", "name=No+Good", "").await;
     assert_eq!(wrong.status(), StatusCode::UNPROCESSABLE_ENTITY);
     assert!(wrong.text().await.unwrap().contains("A name has 2 to 30"));
-    let made = form("/account/signup", "name=sophia&display_name=".to_owned(), "").await.unwrap();
-    let cookie = made.headers()["set-cookie"].to_str().unwrap().to_owned();
-    assert!(cookie.contains("HttpOnly") && cookie.contains("SameSite=Strict"), "{cookie}");
-    let cookie = cookie.split(';').next().unwrap().to_owned();
-    let token = cookie.strip_prefix("notes=").unwrap().to_owned();
-    assert!(made.text().await.unwrap().contains(&token), "shown once");
+    let made = form(&site, "/account/signup", "name=sophia&display_name=", "").await;
+    let cookie = given_cookie(&made);
+    let welcome = made.text().await.unwrap();
+    let (_, shown) = welcome.split_once("readonly value=\"").unwrap();
+    let token = shown.split('"').next().unwrap();
+    assert!(!cookie.contains(token), "the browser has a session, not the token");
     assert!(page(&site, "/", &cookie).await.contains(">sophia</a>"));
-    assert!(!page(&site, "/account", &cookie).await.contains(&token));
-    let group = form("/account/groups", "name=Reading".to_owned(), &cookie).await.unwrap();
+    let account = page(&site, "/account", &cookie).await;
+    assert!(!account.contains(token), "shown once");
+    assert!(account.contains("Logging out ends the session of this browser"), "{account}");
+    let group = form(&site, "/account/groups", "name=Reading", &cookie).await;
     assert_eq!(group.status(), StatusCode::SEE_OTHER);
     assert!(page(&site, "/account", &cookie).await.contains("Reading"));
-    let out = form("/account/logout", String::new(), &cookie).await.unwrap();
+    let out = form(&site, "/account/logout", "", &cookie).await;
     assert!(out.headers()["set-cookie"].to_str().unwrap().contains("Max-Age=0"));
-    let back = form("/account/login", format!("token={token}"), "").await.unwrap();
+    let back = form(&site, "/account/login", &format!("token={token}"), "").await;
     assert_eq!(back.status(), StatusCode::SEE_OTHER);
-    let not = form("/account/login", "token=0123456789abcdefghij".to_owned(), "").await.unwrap();
+    assert!(page(&site, "/", &given_cookie(&back)).await.contains(">sophia</a>"));
+    let not = form(&site, "/account/login", "token=0123456789abcdefghij", "").await;
     assert_eq!(not.status(), StatusCode::UNPROCESSABLE_ENTITY);
+}
+
+#[tokio::test]
+async fn log_out_ends_the_session_of_one_browser() {
+    let site = Site::new().await;
+    let token = site.token("sophia").await;
+    let (first, second) = (site.cookie(&token).await, site.cookie(&token).await);
+    let is_logged_in = async |cookie: &str| page(&site, "/", cookie).await.contains(">sophia</a>");
+    assert!(is_logged_in(&first).await && is_logged_in(&second).await);
+    let out = form(&site, "/account/logout", "", &first).await;
+    assert_eq!(out.status(), StatusCode::SEE_OTHER);
+    assert!(!is_logged_in(&first).await, "a copy of the cookie is worthless");
+    assert!(is_logged_in(&second).await, "another browser keeps its session");
+    let profile = site.get("/api/profile").bearer_auth(&token).send().await.unwrap();
+    assert_eq!(profile.status(), StatusCode::OK, "programs keep their token");
+    // Neither credential works in the place of the other.
+    assert!(!is_logged_in(&format!("notes={token}")).await);
+    let session = second.strip_prefix("notes=").unwrap();
+    let profile = site.get("/api/profile").bearer_auth(session).send().await.unwrap();
+    assert_eq!(profile.status(), StatusCode::UNAUTHORIZED);
 }
 
 #[tokio::test]
 async fn replies_to_a_deleted_note_are_still_shown() {
     let site = Site::new().await;
     let (alba, bela) = (site.token("alba").await, site.token("bela").await);
-    let cookie = format!("notes={bela}");
+    let cookie = site.cookie(&bela).await;
     let mut new = note("the beginning");
     new["target"]["source"] = json!(site.url("/"));
     let root = site.save(&alba, &new).await["key"].clone();
@@ -98,8 +132,8 @@ async fn replies_to_a_deleted_note_are_still_shown() {
         |to: &serde_json::Value, text: &str| json!({ "replyTo": to, "body": [{ "value": text }] });
     let first = site.save(&bela, &reply(&root, "the reply")).await["key"].clone();
     site.save(&bela, &reply(&first, "what followed")).await;
-    site.rig.work_all().await;
-    let sentence = "The note that was answered here is deleted.";
+    site.fixture.work_all().await;
+    let sentence = "The note that these replies answer was deleted.";
     let before = page(&site, "/", &cookie).await;
     assert!(before.contains("the reply") && !before.contains(sentence));
     let other_tab = page(&site, "/?tab=notes", &cookie).await;
@@ -114,7 +148,7 @@ async fn replies_to_a_deleted_note_are_still_shown() {
         let (first, next) = (after.find("the reply"), after.find("what followed"));
         assert!(first.is_some() && first < next, "oldest first: {first:?}, {next:?}");
     }
-    assert!(page(&site, "/?q=nothing", &cookie).await.contains("Nothing fits"));
+    assert!(page(&site, "/?q=nothing", &cookie).await.contains("No notes match"));
     assert!(page(&site, "/?group=__world__", &cookie).await.contains(sentence));
     // Users can reply to them.
     site.save(&alba, &reply(&first, "late")).await;
@@ -130,19 +164,19 @@ async fn add_replies(site: &Site, root: &str, author: &str, from: i32, to: i32) 
                from annotations.annotation a, annotations.user_account u, \
                     generate_series($3::int, $4) n \
                where a.id = $1 and u.name = $2";
-    site.rig.client.execute(sql, &[&root, &author, &from, &to]).await.unwrap();
+    site.fixture.client.execute(sql, &[&root, &author, &from, &to]).await.unwrap();
 }
 
 #[tokio::test]
-async fn long_conversations_are_shown_and_what_is_left_out_is_said() {
+async fn long_conversation_links_to_the_replies_that_it_leaves_out() {
     let site = Site::new().await;
     let token = site.token("alba").await;
-    let cookie = format!("notes={token}");
+    let cookie = site.cookie(&token).await;
     let mut new = note("the beginning");
     new["target"]["source"] = json!(site.url("/"));
     let root = site.save(&token, &new).await["key"].as_str().unwrap().to_owned();
     let add = async |from: i32, to: i32| add_replies(&site, &root, "alba", from, to).await;
-    let sentence = "Only the newest replies are shown here";
+    let sentence = "Only the newest replies are shown";
     add(1, 90).await;
     let words = page(&site, "/", &cookie).await;
     assert!(words.contains("reply 1.") && words.contains("reply 90."), "all of them");
@@ -166,7 +200,7 @@ async fn long_conversations_are_shown_and_what_is_left_out_is_said() {
 }
 
 #[tokio::test]
-async fn replies_of_somebody_who_left_do_not_keep_a_reader_waiting() {
+async fn replies_of_a_deleted_account_do_not_slow_the_page() {
     let site = Site::new().await;
     let (alba, bela) = (site.token("alba").await, site.token("bela").await);
     let mut new = note("the beginning");
@@ -174,17 +208,17 @@ async fn replies_of_somebody_who_left_do_not_keep_a_reader_waiting() {
     let root = site.save(&alba, &new).await["key"].as_str().unwrap().to_owned();
     add_replies(&site, &root, "alba", 1, 1).await;
     add_replies(&site, &root, "bela", 2, 2500).await;
-    site.rig.work_all().await;
+    site.fixture.work_all().await;
     let gone = site.request(reqwest::Method::DELETE, "/api/users/bela").bearer_auth(&bela).send();
     assert_eq!(gone.await.unwrap().status(), StatusCode::NO_CONTENT);
     // The index still has all of them, and Postgres shows none.
-    let before = site.rig.index().asked();
+    let before = site.fixture.index().asked();
     let words = page(&site, "/", "").await;
-    let asked = site.rig.index().asked() - before;
+    let asked = site.fixture.index().asked() - before;
     assert!(asked <= 8, "{asked} questions for one page");
     assert!(words.contains("the beginning") && !words.contains("reply 2500."));
-    assert!(words.contains("reply 1.") || words.contains("Only the newest replies are shown here"));
+    assert!(words.contains("reply 1.") || words.contains("Only the newest replies are shown"));
     // Once they are deleted, the older replies appear.
-    site.rig.work_all().await;
+    site.fixture.work_all().await;
     assert!(page(&site, "/", "").await.contains("reply 1."));
 }

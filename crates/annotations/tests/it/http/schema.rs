@@ -4,12 +4,12 @@ use annotations::{Settings, Token};
 use leasehold_testing::http::schemathesis::Checks;
 
 use super::{Site, note};
-use crate::rig::settings;
+use crate::fixture::settings;
 
 const OPERATOR: &str = "operator-token-0123456789";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn h2_made_up_requests_find_no_defect_and_no_answer_that_is_not_described() {
+async fn h2_generated_requests_get_only_documented_responses() {
     let site = Site::with(Settings { operator_token: Token::parse(OPERATOR), ..settings() }).await;
     let token = site.token("sophia").await;
     site.save(&token, &note("x")).await;

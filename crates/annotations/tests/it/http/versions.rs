@@ -11,7 +11,7 @@ fn tag(answer: &Response) -> String {
 }
 
 #[tokio::test]
-async fn a_change_that_names_another_version_is_not_made() {
+async fn change_of_another_version_is_refused() {
     let site = Site::new().await;
     let token = site.token("sophia").await;
     let made =
@@ -54,7 +54,7 @@ async fn a_change_that_names_another_version_is_not_made() {
 }
 
 #[tokio::test]
-async fn others_learn_no_version_by_asking_for_changes() {
+async fn other_users_learn_no_version_from_refusals() {
     let site = Site::new().await;
     let (alba, bela) = (site.token("alba").await, site.token("bela").await);
     let made = site.save(&alba, &note("one")).await;

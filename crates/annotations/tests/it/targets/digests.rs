@@ -7,40 +7,40 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 
-use super::rig::{Rig, digest_of, each, forced, gone, note, put, write};
-use crate::kind::Kind;
+use super::fixture::{Fixture, digest_of, each, forced, gone, note, put, write};
+use crate::index_kind::IndexKind;
 
 fn range(after: Option<&str>, to: Option<&str>) -> Range {
     Range { after: after.map(str::to_owned), to: to.map(str::to_owned) }
 }
 
 #[tokio::test]
-async fn an_empty_index_adds_up_to_nothing() {
-    each(async |rig| {
+async fn empty_index_has_an_empty_digest() {
+    each(async |fixture| {
         for range in [range(None, None), range(Some("a"), None), range(None, Some("a"))] {
-            assert_eq!(rig.set.digest(&range).await.unwrap(), Digest::default());
-            assert!(rig.set.list(&range, 5).await.unwrap().is_empty());
+            assert_eq!(fixture.set.digest(&range).await.unwrap(), Digest::default());
+            assert!(fixture.set.list(&range, 5).await.unwrap().is_empty());
         }
     })
     .await;
 }
 
 #[tokio::test]
-async fn f8_f9_a_list_is_in_the_order_of_bytes_and_its_ranges_meet() {
-    each(async |rig| {
+async fn f8_f9_list_is_in_byte_order_and_ranges_are_adjacent() {
+    each(async |fixture| {
         // Sorted by bytes, as in Postgres, and not by a language.
         let keys = ["", "A", "Z", "a", "aB", "a b", "b", "z", "ä", "é", "風", "🦀", "0", "00", "~"];
         let keys: Vec<&str> = keys.into_iter().filter(|key| !key.is_empty()).collect();
         let writes: Vec<Write> = keys.iter().map(|key| put(key, 1, note("", 1))).collect();
-        rig.set.write(&writes).await.unwrap();
+        fixture.set.write(&writes).await.unwrap();
         let mut sorted = keys.clone();
         sorted.sort_unstable();
-        let listed = rig.set.list(&Range::default(), 100).await.unwrap();
+        let listed = fixture.set.list(&Range::default(), 100).await.unwrap();
         assert_eq!(listed.iter().map(|(key, _)| key.as_str()).collect::<Vec<_>>(), sorted);
         // Adjacent ranges have every key once, whichever key separates them.
         for middle in &keys {
-            let below = rig.set.digest(&range(None, Some(middle))).await.unwrap();
-            let above = rig.set.digest(&range(Some(middle), None)).await.unwrap();
+            let below = fixture.set.digest(&range(None, Some(middle))).await.unwrap();
+            let above = fixture.set.digest(&range(Some(middle), None)).await.unwrap();
             assert_eq!(below.count + above.count, keys.len() as u64, "at {middle}");
             assert_eq!(below.count, sorted.iter().filter(|key| *key <= middle).count() as u64);
         }
@@ -51,26 +51,26 @@ async fn f8_f9_a_list_is_in_the_order_of_bytes_and_its_ranges_meet() {
             (range(Some("\u{10ffff}"), None), 0),
             (range(Some("z"), Some("a")), 0),
         ] {
-            assert_eq!(rig.set.digest(&range).await.unwrap().count, count, "{range:?}");
-            assert_eq!(rig.set.list(&range, 9).await.unwrap().len() as u64, count, "{range:?}");
+            assert_eq!(fixture.set.digest(&range).await.unwrap().count, count, "{range:?}");
+            assert_eq!(fixture.set.list(&range, 9).await.unwrap().len() as u64, count, "{range:?}");
         }
     })
     .await;
 }
 
 #[tokio::test]
-async fn a_list_stops_at_its_size_and_goes_on_after_its_last_key() {
-    each(async |rig| {
+async fn list_stops_at_its_size_and_continues_after_its_last_key() {
+    each(async |fixture| {
         let writes: Vec<Write> =
             (0..25).map(|n| put(&format!("k{n:02}"), n + 1, note("", n))).collect();
         for writes in writes.chunks(7) {
-            rig.set.write(writes).await.unwrap();
+            fixture.set.write(writes).await.unwrap();
         }
-        write(&rig.set, gone("k03", 99)).await.unwrap();
+        write(&fixture.set, gone("k03", 99)).await.unwrap();
         let mut after = None;
         let mut seen = Vec::new();
         loop {
-            let page = rig.set.list(&Range { after, to: None }, 10).await.unwrap();
+            let page = fixture.set.list(&Range { after, to: None }, 10).await.unwrap();
             if page.is_empty() {
                 break;
             }
@@ -81,34 +81,34 @@ async fn a_list_stops_at_its_size_and_goes_on_after_its_last_key() {
         assert!(seen.is_sorted_by(|left, right| left.0 < right.0));
         assert_eq!(seen[3], ("k03".to_owned(), Held { version: 99, deleted: true }));
         assert_eq!(seen[4], ("k04".to_owned(), Held { version: 5, deleted: false }));
-        assert!(rig.set.list(&Range::default(), 0).await.unwrap().is_empty());
+        assert!(fixture.set.list(&Range::default(), 0).await.unwrap().is_empty());
     })
     .await;
 }
 
 #[tokio::test]
-async fn a_list_that_is_longer_than_a_page_is_whole() {
-    each(async |rig| {
+async fn list_longer_than_a_page_is_complete() {
+    each(async |fixture| {
         let writes: Vec<Write> =
             (0..6_001).map(|n| put(&format!("{n:05}"), 1, note("", 1))).collect();
-        let answers = rig.set.write(&writes).await.unwrap();
+        let answers = fixture.set.write(&writes).await.unwrap();
         assert!(answers.iter().all(|answer| *answer == Ok(Written::Stored)));
-        let listed = rig.set.list(&Range::default(), 10_000).await.unwrap();
+        let listed = fixture.set.list(&Range::default(), 10_000).await.unwrap();
         assert_eq!(listed.len(), 6_001);
         let keys: Vec<String> = (0..6_001).map(|n| format!("{n:05}")).collect();
-        assert_eq!(rig.set.held(&keys).await.unwrap().iter().flatten().count(), 6_001);
+        assert_eq!(fixture.set.held(&keys).await.unwrap().iter().flatten().count(), 6_001);
     })
     .await;
 }
 
 #[tokio::test]
-async fn f2_a_deletion_does_not_count_and_is_listed() {
-    each(async |rig| {
-        rig.set.write(&[put("a", 1, note("", 1)), put("b", 1, note("", 1))]).await.unwrap();
-        write(&rig.set, gone("a", 2)).await.unwrap();
-        let digest = rig.set.digest(&Range::default()).await.unwrap();
+async fn f2_deletion_is_listed_and_not_in_the_digest() {
+    each(async |fixture| {
+        fixture.set.write(&[put("a", 1, note("", 1)), put("b", 1, note("", 1))]).await.unwrap();
+        write(&fixture.set, gone("a", 2)).await.unwrap();
+        let digest = fixture.set.digest(&Range::default()).await.unwrap();
         assert_eq!(digest, digest_of([("b", 1)]));
-        assert_eq!(rig.set.list(&Range::default(), 9).await.unwrap().len(), 2);
+        assert_eq!(fixture.set.list(&Range::default(), 9).await.unwrap().len(), 2);
     })
     .await;
 }
@@ -147,9 +147,9 @@ fn expected(steps: &[Step]) -> BTreeMap<String, Held> {
     held
 }
 
-async fn as_written(rig: &Rig, steps: &[Step], after: Option<String>, to: Option<String>) {
-    let name = rig.targets.create().await.unwrap();
-    let set = rig.targets.open(&name).await.unwrap();
+async fn as_written(fixture: &Fixture, steps: &[Step], after: Option<String>, to: Option<String>) {
+    let name = fixture.targets.create().await.unwrap();
+    let set = fixture.targets.open(&name).await.unwrap();
     for batch in steps.split_inclusive(|step| step.last) {
         let writes: Vec<Write> = batch.iter().map(|step| step.write.clone()).collect();
         set.write(&writes).await.unwrap();
@@ -163,29 +163,29 @@ async fn as_written(rig: &Rig, steps: &[Step], after: Option<String>, to: Option
         let list: Vec<_> = within().map(|(key, held)| (key.clone(), *held)).collect();
         assert_eq!(set.list(&range, 1000).await.unwrap(), list, "{range:?}");
     }
-    rig.targets.remove(&name).await.unwrap();
+    fixture.targets.remove(&name).await.unwrap();
 }
 
-fn digest_equals_what_was_written(kind: Kind, cases: u32) {
+fn digest_equals_what_was_written(kind: IndexKind, cases: u32) {
     let runtime = tokio::runtime::Runtime::new().unwrap();
-    let rig = runtime.block_on(Rig::new(kind));
+    let fixture = runtime.block_on(Fixture::new(kind));
     let bound = || proptest::option::of("[a-dä]{0,2}");
     let mut runner =
         TestRunner::new(Config { cases, failure_persistence: None, ..Config::default() });
     runner
         .run(&(vec(step(), 1..60), bound(), bound()), |(steps, after, to)| {
-            runtime.block_on(as_written(&rig, &steps, after, to));
+            runtime.block_on(as_written(&fixture, &steps, after, to));
             Ok(())
         })
         .unwrap();
 }
 
 #[test]
-fn f1_f5_a_digest_equals_what_was_written_into_tantivy() {
-    digest_equals_what_was_written(Kind::Tantivy, 12);
+fn f1_f5_digest_equals_the_writes_in_tantivy() {
+    digest_equals_what_was_written(IndexKind::Tantivy, 12);
 }
 
 #[test]
-fn f1_f5_a_digest_equals_what_was_written_into_opensearch() {
-    digest_equals_what_was_written(Kind::OpenSearch, 10);
+fn f1_f5_digest_equals_the_writes_in_opensearch() {
+    digest_equals_what_was_written(IndexKind::OpenSearch, 10);
 }

@@ -10,9 +10,9 @@ use std::time::Duration;
 use annotations::index::{SearchIndex as _, TantivyIndex, TantivySettings};
 use leasehold::mirror::{Range, Target, TargetError, Targets as _, Written};
 
-use super::rig::{asking, digest_of, gone, held, living, note, put, write};
-use crate::kind::TempDir;
-use crate::rig::until;
+use super::fixture::{asking, digest_of, gone, held, living, note, put, write};
+use crate::fixture::until;
+use crate::index_kind::TempDir;
 
 const CHILD_DIR: &str = "LEASEHOLD_TEST_INDEX_DIR";
 
@@ -39,7 +39,7 @@ async fn set(index: &TantivyIndex) -> Arc<dyn Target> {
 }
 
 #[tokio::test]
-async fn everything_is_there_after_a_restart() {
+async fn documents_and_tombstones_survive_a_restart() {
     let dir = TempDir::new();
     let index = open(dir.path()).await;
     let name = index.current().await.unwrap();
@@ -69,7 +69,7 @@ async fn process_writer_main() {
 }
 
 #[tokio::test]
-async fn f7_kill_between_writes_loses_nothing_that_was_answered() {
+async fn f7_kill_between_writes_loses_no_acknowledged_write() {
     let dir = TempDir::new();
     for round in 1..=3_i64 {
         let mut child = Command::new(std::env::current_exe().unwrap())
@@ -107,7 +107,7 @@ async fn f7_kill_between_writes_loses_nothing_that_was_answered() {
 }
 
 #[tokio::test]
-async fn a_second_process_reads_follows_and_takes_over() {
+async fn second_process_follows_and_takes_over() {
     let dir = TempDir::new();
     let first = open(dir.path()).await;
     let writing = set(&first).await;
@@ -162,7 +162,7 @@ async fn filled() -> (TempDir, PathBuf) {
 }
 
 #[tokio::test]
-async fn f14_a_damaged_set_is_put_aside_and_an_empty_one_takes_its_name() {
+async fn f14_damaged_set_is_moved_and_replaced_by_an_empty_one() {
     let files = |inside: &Path| -> Vec<PathBuf> {
         let entries = fs::read_dir(inside).unwrap().map(|entry| entry.unwrap().path());
         let mut files: Vec<PathBuf> = entries.filter(|path| path.is_file()).collect();
@@ -211,7 +211,7 @@ async fn f14_a_damaged_set_is_put_aside_and_an_empty_one_takes_its_name() {
 }
 
 #[tokio::test]
-async fn f14_a_lost_directory_or_pointer_is_made_again() {
+async fn f14_lost_directory_or_pointer_is_created_again() {
     let (dir, inside) = filled().await;
     fs::remove_dir_all(&inside).unwrap();
     usable_and_empty(dir.path(), "the set is lost").await;
@@ -235,7 +235,7 @@ async fn f14_a_lost_directory_or_pointer_is_made_again() {
 }
 
 #[tokio::test]
-async fn a_set_that_was_removed_takes_no_more_writes() {
+async fn removed_set_refuses_writes() {
     let dir = TempDir::new();
     let index = open(dir.path()).await;
     index.current().await.unwrap();

@@ -11,31 +11,31 @@ use leasehold_testing::opensearch::fresh_prefix;
 use reqwest::StatusCode;
 use serde_json::json;
 
-use super::rig::{asking, deleted, gone, held, living, note, put, write};
-use crate::gate::{Fault, Gate};
+use super::fixture::{asking, deleted, gone, held, living, note, put, write};
+use crate::fault_proxy::{Fault, FaultProxy};
 
 /// Returns an index behind a proxy, and its first set.
-async fn behind(gate: &Gate) -> (OpenSearch, Arc<dyn Target>) {
-    let index = named(gate, &fresh_prefix(), LONG);
+async fn behind(proxy: &FaultProxy) -> (OpenSearch, Arc<dyn Target>) {
+    let index = named(proxy, &fresh_prefix(), LONG);
     let set = index.open(&index.current().await.unwrap()).await.unwrap();
     (index, set)
 }
 
 /// Returns an index behind a proxy, by its prefix.
-fn named(gate: &Gate, prefix: &str, limit: Duration) -> OpenSearch {
-    let settings = OpenSearchSettings { limit, ..OpenSearchSettings::new(&gate.url, prefix) };
+fn named(proxy: &FaultProxy, prefix: &str, limit: Duration) -> OpenSearch {
+    let settings = OpenSearchSettings { limit, ..OpenSearchSettings::new(&proxy.url, prefix) };
     OpenSearch::new(settings).unwrap()
 }
 
 const LONG: Duration = Duration::from_secs(120);
 
 #[tokio::test]
-async fn f11_items_that_fail_say_so_and_the_others_are_stored() {
-    let gate = Gate::open().await;
-    let (_, set) = behind(&gate).await;
+async fn f11_failed_items_are_reported_and_the_others_stored() {
+    let proxy = FaultProxy::open().await;
+    let (_, set) = behind(&proxy).await;
     let full = json!({ "type": "rejected_execution_exception", "reason": "queue is full" });
     let mapping = json!({ "type": "mapper_parsing_exception", "reason": "no long" });
-    gate.next("_bulk", Fault::Items(vec![(1, 429, full), (3, 400, mapping)]));
+    proxy.next("_bulk", Fault::Items(vec![(1, 429, full), (3, 400, mapping)]));
     let batch: Vec<_> = ["a", "b", "c", "d", "e"].map(|key| put(key, 1, note("", 1))).into();
     let answers = set.write(&batch).await.unwrap();
     assert!(matches!(&answers[1], Err(ItemError::Busy(why)) if why.contains("queue is full")));
@@ -48,9 +48,9 @@ async fn f11_items_that_fail_say_so_and_the_others_are_stored() {
 }
 
 #[tokio::test]
-async fn f11_a_real_mapping_error_is_refused_with_the_name_of_the_field() {
-    let gate = Gate::open().await;
-    let (index, set) = behind(&gate).await;
+async fn f11_mapping_error_names_the_field() {
+    let proxy = FaultProxy::open().await;
+    let (index, set) = behind(&proxy).await;
     write(&set, put("before", 1, note("", 1))).await.unwrap();
     // An older index, in which a field has another type.
     let name = index.create().await.unwrap();
@@ -72,48 +72,50 @@ async fn f11_a_real_mapping_error_is_refused_with_the_name_of_the_field() {
 }
 
 #[tokio::test]
-async fn f11_statuses_tell_whether_to_send_less_or_to_wait() {
-    let gate = Gate::open().await;
-    let (index, set) = behind(&gate).await;
+async fn f11_statuses_map_to_overloaded_or_down() {
+    let proxy = FaultProxy::open().await;
+    let (index, set) = behind(&proxy).await;
     let batch = [put("a", 1, note("", 1)), put("b", 1, note("", 1))];
-    gate.next("_bulk", Fault::Status(429, r#"{"error":"slow down"}"#));
+    proxy.next("_bulk", Fault::Status(429, r#"{"error":"slow down"}"#));
     assert!(matches!(set.write(&batch).await, Err(TargetError::Overloaded(_))));
-    gate.next("_bulk", Fault::Status(413, "too large"));
+    proxy.next("_bulk", Fault::Status(413, "too large"));
     assert!(matches!(set.write(&batch).await, Err(TargetError::Overloaded(_))));
-    gate.next("_bulk", Fault::Status(503, "<html>not now</html>"));
+    proxy.next("_bulk", Fault::Status(503, "<html>not now</html>"));
     assert!(matches!(set.write(&batch).await, Err(TargetError::Down(_))));
-    gate.next("_bulk", Fault::Status(401, "{}"));
+    proxy.next("_bulk", Fault::Status(401, "{}"));
     assert!(matches!(set.write(&batch).await, Err(TargetError::Down(_))));
-    gate.next("_search", Fault::Status(503, "{}"));
+    proxy.next("_search", Fault::Status(503, "{}"));
     assert!(matches!(index.search(&asking()).await, Err(TargetError::Down(_))));
-    gate.next("_mget", Fault::Status(429, "{}"));
+    proxy.next("_mget", Fault::Status(429, "{}"));
     assert!(matches!(set.held(&["a".to_owned()]).await, Err(TargetError::Overloaded(_))));
     // A document that is too large stays too large: the others must not wait for it.
-    gate.next("_bulk", Fault::Status(413, "too large"));
+    proxy.next("_bulk", Fault::Status(413, "too large"));
     let alone = set.write(&batch[..1]).await.unwrap();
     assert!(matches!(&alone[0], Err(ItemError::Refused(_))));
-    assert_eq!(gate.left(), 0);
+    assert_eq!(proxy.left(), 0);
     // Nothing was stored so far, and now everything is.
     assert_eq!(held(&set, "a").await, None);
     assert_eq!(set.write(&batch).await.unwrap(), [Ok(Written::Stored), Ok(Written::Stored)]);
 }
 
 #[tokio::test]
-async fn f11_a_server_that_hangs_is_left_after_the_limit() {
-    let gate = Gate::open().await;
+async fn f11_call_to_a_hanging_server_ends_at_the_limit() {
+    let proxy = FaultProxy::open().await;
     let prefix = fresh_prefix();
     // Created with a longer time limit.
-    let name = named(&gate, &prefix, LONG).current().await.unwrap();
-    let index = named(&gate, &prefix, Duration::from_secs(2));
+    let name = named(&proxy, &prefix, LONG).current().await.unwrap();
+    let index = named(&proxy, &prefix, Duration::from_secs(2));
     let set = index.open(&name).await.unwrap();
-    gate.hold(Some(Fault::Hang));
+    proxy.hold(Some(Fault::Hang));
     let slow = set.write(&[put("a", 1, note("", 1))]).await;
-    assert!(matches!(slow, Err(TargetError::Overloaded(why)) if why.contains("no answer within")));
+    assert!(
+        matches!(slow, Err(TargetError::Overloaded(why)) if why.contains("no response within"))
+    );
     assert!(index.search(&asking()).await.is_err());
 }
 
 #[tokio::test]
-async fn f11_a_server_that_is_down_is_down_and_says_no_password() {
+async fn f11_error_of_a_server_that_is_down_hides_the_password() {
     // The port is bound, so that no other process gets it, and nothing listens on it.
     let socket = tokio::net::TcpSocket::new_v4().unwrap();
     socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
@@ -124,15 +126,15 @@ async fn f11_a_server_that_is_down_is_down_and_says_no_password() {
     assert!(matches!(&why, TargetError::Down(_)), "{why:?}");
     assert!(!why.to_string().contains("secret"), "{why}");
     let set = index.set(&format!("{}-1", "x"));
-    assert!(set.is_err(), "the name of somebody else's index");
+    assert!(set.is_err(), "the name of a foreign index");
     assert!(index.search(&asking()).await.is_err());
 }
 
 #[tokio::test]
-async fn f7_a_write_whose_answer_was_lost_can_be_sent_again() {
-    let gate = Gate::open().await;
-    let (_, set) = behind(&gate).await;
-    gate.next("_bulk", Fault::LoseAnswer);
+async fn f7_write_with_a_lost_response_can_be_repeated() {
+    let proxy = FaultProxy::open().await;
+    let (_, set) = behind(&proxy).await;
+    proxy.next("_bulk", Fault::LoseAnswer);
     let lost = set.write(&[put("a", 1, note("", 1))]).await;
     assert!(matches!(lost, Err(TargetError::Down(_))), "{lost:?}");
     // It had been stored, and writing it again is harmless.
@@ -141,30 +143,30 @@ async fn f7_a_write_whose_answer_was_lost_can_be_sent_again() {
 }
 
 #[tokio::test]
-async fn f11_an_answer_that_makes_no_sense_counts_for_nothing() {
-    let gate = Gate::open().await;
-    let (index, set) = behind(&gate).await;
+async fn f11_invalid_response_stores_nothing() {
+    let proxy = FaultProxy::open().await;
+    let (index, set) = behind(&proxy).await;
     for nonsense in ["", "<html>", "[]", "{}", r#"{"items":[]}"#, r#"{"docs":[]}"#, "null"] {
-        gate.next("_bulk", Fault::Answer(nonsense));
+        proxy.next("_bulk", Fault::Answer(nonsense));
         assert!(set.write(&[put("a", 1, note("", 1))]).await.is_err(), "{nonsense}");
-        gate.next("_mget", Fault::Answer(nonsense));
+        proxy.next("_mget", Fault::Answer(nonsense));
         assert!(set.held(&["a".to_owned()]).await.is_err(), "{nonsense}");
-        gate.next("_search", Fault::Answer(nonsense));
+        proxy.next("_search", Fault::Answer(nonsense));
         assert!(set.digest(&Range::default()).await.is_err(), "{nonsense}");
     }
     let half = r#"{"timed_out":true,"hits":{"hits":[]}}"#;
-    gate.next("_search", Fault::Answer(half));
+    proxy.next("_search", Fault::Answer(half));
     assert!(index.search(&asking()).await.is_err(), "half an answer is none");
-    gate.next("_search", Fault::Answer(r#"{"_shards":{"failed":1},"hits":{"hits":[]}}"#));
+    proxy.next("_search", Fault::Answer(r#"{"_shards":{"failed":1},"hits":{"hits":[]}}"#));
     assert!(set.list(&Range::default(), 5).await.is_err(), "a shard was missing");
-    assert_eq!(gate.left(), 0);
+    assert_eq!(proxy.left(), 0);
 }
 
 /// OpenSearch forgets a deletion after a minute; here it forgets at once.
 #[tokio::test]
-async fn f2_a_late_write_stays_out_after_opensearch_has_forgotten_deletions() {
-    let gate = Gate::open().await;
-    let (index, set) = behind(&gate).await;
+async fn f2_late_write_is_refused_after_opensearch_forgot_the_deletion() {
+    let proxy = FaultProxy::open().await;
+    let (index, set) = behind(&proxy).await;
     let name = index.current().await.unwrap();
     let (url, client) = (PrivateOpenSearch::shared().url(), leasehold_testing::http::client());
     let forgetful = client
@@ -184,9 +186,9 @@ async fn f2_a_late_write_stays_out_after_opensearch_has_forgotten_deletions() {
 }
 
 #[tokio::test]
-async fn f14_an_index_that_somebody_deleted_is_made_again_with_its_fields() {
-    let gate = Gate::open().await;
-    let (index, set) = behind(&gate).await;
+async fn f14_deleted_index_is_created_again_with_its_fields() {
+    let proxy = FaultProxy::open().await;
+    let (index, set) = behind(&proxy).await;
     write(&set, put("a", 1, note("windmills", 1))).await.unwrap();
     let name = index.current().await.unwrap();
     let (url, client) = (PrivateOpenSearch::shared().url(), leasehold_testing::http::client());

@@ -3,8 +3,8 @@
 mod digests;
 mod directory;
 mod faults;
-mod garbage;
-mod rig;
+mod fixture;
+mod invalid_input;
 mod search;
 mod sets;
 mod versions;

@@ -4,10 +4,10 @@ use annotations::index::Query;
 use leasehold::mirror::Write;
 use serde_json::{Value, json};
 
-use super::rig::{Rig, asking, each, gone, note, put, write};
+use super::fixture::{Fixture, asking, each, gone, note, put, write};
 
 /// Windmills, in five annotations.
-async fn shelf(rig: &Rig) {
+async fn windmills(fixture: &Fixture) {
     let with = |key: &str, updated: i64, change: Value| {
         let mut document = note("", updated);
         document.as_object_mut().unwrap().extend(change.as_object().unwrap().clone());
@@ -46,23 +46,23 @@ async fn shelf(rig: &Rig) {
             "tags": ["WINDMILLS", "la Mañcha"] }),
         ),
     ];
-    let answers = rig.set.write(&writes).await.unwrap();
+    let answers = fixture.set.write(&writes).await.unwrap();
     assert!(answers.iter().all(Result::is_ok), "{answers:?}");
 }
 
 #[tokio::test]
-async fn everything_is_found_newest_change_first_and_the_larger_id_where_two_changed_at_once() {
-    each(async |rig| {
-        shelf(&rig).await;
-        assert_eq!(rig.ids(&asking()).await, ["e", "d", "c", "b", "a"]);
+async fn search_sorts_by_last_change_and_then_by_id() {
+    each(async |fixture| {
+        windmills(&fixture).await;
+        assert_eq!(fixture.ids(&asking()).await, ["e", "d", "c", "b", "a"]);
     })
     .await;
 }
 
 #[tokio::test]
-async fn every_filter_narrows_and_together_they_narrow_more() {
-    each(async |rig| {
-        shelf(&rig).await;
+async fn filters_narrow_the_result_alone_and_together() {
+    each(async |fixture| {
+        windmills(&fixture).await;
         let some = |text: &str| Some(text.to_owned());
         let groups = |groups: &[&str]| Some(groups.iter().map(|g| (*g).to_owned()).collect());
         let cases: Vec<(Query, &[&str])> = vec![
@@ -71,7 +71,7 @@ async fn every_filter_narrows_and_together_they_narrow_more() {
             (Query { url: some("https://example.com/other"), ..asking() }, &["e"]),
             (Query { url: some("https://example.com/"), ..asking() }, &[]),
             (Query { groups: groups(&["knights", "squires"]), ..asking() }, &["d", "c", "b"]),
-            (Query { groups: groups(&["nobody"]), ..asking() }, &[]),
+            (Query { groups: groups(&["unknown"]), ..asking() }, &[]),
             (Query { groups: groups(&[]), ..asking() }, &[]),
             (Query { tag: some("windmills"), ..asking() }, &["e", "a"]),
             (Query { tag: some(" LA MAÑCHA"), ..asking() }, &["e"]),
@@ -91,16 +91,16 @@ async fn every_filter_narrows_and_together_they_narrow_more() {
             ),
         ];
         for (query, ids) in cases {
-            assert_eq!(rig.ids(&query).await, ids, "{query:?}");
+            assert_eq!(fixture.ids(&query).await, ids, "{query:?}");
         }
     })
     .await;
 }
 
 #[tokio::test]
-async fn words_are_found_in_quote_text_and_tags_in_any_case_and_any_script() {
-    each(async |rig| {
-        shelf(&rig).await;
+async fn words_match_in_quote_text_and_tags_in_any_case_and_script() {
+    each(async |fixture| {
+        windmills(&fixture).await;
         let cases: [(&str, &[&str]); 20] = [
             ("giants", &["c", "b", "a"]),
             ("GIANTS", &["c", "b", "a"]),
@@ -125,16 +125,16 @@ async fn words_are_found_in_quote_text_and_tags_in_any_case_and_any_script() {
         ];
         for (words, ids) in cases {
             let query = Query { words: Some(words.to_owned()), ..asking() };
-            assert_eq!(rig.ids(&query).await, ids, "{words:?}");
+            assert_eq!(fixture.ids(&query).await, ids, "{words:?}");
         }
     })
     .await;
 }
 
 #[tokio::test]
-async fn what_looks_like_a_command_is_only_words() {
-    each(async |rig| {
-        shelf(&rig).await;
+async fn query_operators_are_plain_words() {
+    each(async |fixture| {
+        windmills(&fixture).await;
         // Operators of query languages, broken ones too: none may fail or match everything.
         for words in [
             "user:sancho",
@@ -150,26 +150,26 @@ async fn what_looks_like_a_command_is_only_words() {
             "-giants x^",
         ] {
             let query = Query { words: Some(words.to_owned()), ..asking() };
-            assert!(rig.ids(&query).await.len() < 5, "{words}");
+            assert!(fixture.ids(&query).await.len() < 5, "{words}");
         }
     })
     .await;
 }
 
 #[tokio::test]
-async fn an_answer_goes_on_where_it_ended_and_nothing_is_shown_twice() {
-    each(async |rig| {
+async fn pages_continue_without_repeats() {
+    each(async |fixture| {
         // Many with the same time of change, as after an import.
         let writes: Vec<Write> =
             (0..45).map(|n| put(&format!("k{n:02}"), 1, note("x", n / 20))).collect();
         for writes in writes.chunks(20) {
-            rig.set.write(writes).await.unwrap();
+            fixture.set.write(writes).await.unwrap();
         }
-        rig.set.digest(&Default::default()).await.unwrap();
+        fixture.set.digest(&Default::default()).await.unwrap();
         let mut query = Query { limit: 7, ..Query::default() };
         let mut seen = Vec::new();
         loop {
-            let hits = rig.search.search(&query).await.unwrap();
+            let hits = fixture.search.search(&query).await.unwrap();
             assert!(hits.hits.len() <= 7);
             seen.extend(hits.hits);
             match hits.next {
@@ -187,28 +187,28 @@ async fn an_answer_goes_on_where_it_ended_and_nothing_is_shown_twice() {
 }
 
 #[tokio::test]
-async fn an_answer_is_never_empty_for_lack_of_a_limit_nor_longer_than_two_hundred() {
-    each(async |rig| {
+async fn result_size_is_clamped_to_1_and_200() {
+    each(async |fixture| {
         let writes: Vec<Write> =
             (0..230).map(|n| put(&format!("k{n:03}"), 1, note("x", n))).collect();
-        rig.set.write(&writes).await.unwrap();
+        fixture.set.write(&writes).await.unwrap();
         let with = |limit| Query { limit, ..Query::default() };
-        assert_eq!(rig.ids(&with(0)).await.len(), 1);
-        assert_eq!(rig.ids(&with(usize::MAX)).await.len(), 200);
+        assert_eq!(fixture.ids(&with(0)).await.len(), 1);
+        assert_eq!(fixture.ids(&with(usize::MAX)).await.len(), 200);
     })
     .await;
 }
 
 #[tokio::test]
-async fn f2_what_was_deleted_is_not_found_and_what_was_changed_is_found_as_it_is() {
-    each(async |rig| {
-        shelf(&rig).await;
-        write(&rig.set, gone("a", 2)).await.unwrap();
-        write(&rig.set, put("b", 2, note("a barber's basin", 50))).await.unwrap();
+async fn f2_search_follows_deletions_and_changes() {
+    each(async |fixture| {
+        windmills(&fixture).await;
+        write(&fixture.set, gone("a", 2)).await.unwrap();
+        write(&fixture.set, put("b", 2, note("a barber's basin", 50))).await.unwrap();
         let words = |words: &str| Query { words: Some(words.to_owned()), ..asking() };
-        assert_eq!(rig.ids(&words("giants")).await, ["c"]);
-        assert_eq!(rig.ids(&words("barber's basin")).await, ["b"]);
-        assert_eq!(rig.ids(&asking()).await, ["b", "e", "d", "c"]);
+        assert_eq!(fixture.ids(&words("giants")).await, ["c"]);
+        assert_eq!(fixture.ids(&words("barber's basin")).await, ["b"]);
+        assert_eq!(fixture.ids(&asking()).await, ["b", "e", "d", "c"]);
     })
     .await;
 }

@@ -9,101 +9,104 @@ use leasehold::mirror::Targets;
 use leasehold_testing::PrivateOpenSearch;
 use leasehold_testing::opensearch::fresh_prefix;
 
-use super::rig::{asking, each, held, living, note, put, write};
-use crate::kind::TempDir;
+use super::fixture::{asking, each, held, living, note, put, write};
+use crate::index_kind::TempDir;
 
 #[tokio::test]
-async fn f12_searches_go_to_another_set_and_back() {
-    each(async |rig| {
-        let old = rig.targets.current().await.unwrap();
-        write(&rig.set, put("old", 1, note("", 1))).await.unwrap();
-        let new = rig.targets.create().await.unwrap();
+async fn f12_swap_moves_searches_to_another_set_and_back() {
+    each(async |fixture| {
+        let old = fixture.targets.current().await.unwrap();
+        write(&fixture.set, put("old", 1, note("", 1))).await.unwrap();
+        let new = fixture.targets.create().await.unwrap();
         assert_ne!(new, old);
-        let set = rig.targets.open(&new).await.unwrap();
+        let set = fixture.targets.open(&new).await.unwrap();
         write(&set, put("new", 1, note("", 1))).await.unwrap();
         // Reading both digests makes OpenSearch refresh.
         let seen = async || {
             set.digest(&Default::default()).await.unwrap();
-            rig.ids(&asking()).await
+            fixture.ids(&asking()).await
         };
-        assert_eq!(rig.targets.current().await.unwrap(), old);
+        assert_eq!(fixture.targets.current().await.unwrap(), old);
         assert_eq!(seen().await, ["old"]);
-        rig.targets.swap(&new).await.unwrap();
-        assert_eq!(rig.targets.current().await.unwrap(), new);
+        fixture.targets.swap(&new).await.unwrap();
+        assert_eq!(fixture.targets.current().await.unwrap(), new);
         assert_eq!(seen().await, ["new"]);
         // The old one is still written, so that a rollback loses nothing.
-        write(&rig.set, put("meanwhile", 1, note("", 2))).await.unwrap();
-        rig.targets.swap(&old).await.unwrap();
+        write(&fixture.set, put("meanwhile", 1, note("", 2))).await.unwrap();
+        fixture.targets.swap(&old).await.unwrap();
         assert_eq!(seen().await, ["meanwhile", "old"]);
         // A second swap to the same set is harmless.
-        rig.targets.swap(&old).await.unwrap();
-        assert_eq!(rig.targets.current().await.unwrap(), old);
+        fixture.targets.swap(&old).await.unwrap();
+        assert_eq!(fixture.targets.current().await.unwrap(), old);
     })
     .await;
 }
 
 #[tokio::test]
-async fn f12_the_set_that_is_searched_cannot_be_removed_and_others_can_be_twice() {
-    each(async |rig| {
-        let current = rig.targets.current().await.unwrap();
-        let other = rig.targets.create().await.unwrap();
-        let why = rig.targets.remove(&current).await.unwrap_err().to_string();
+async fn f12_remove_refuses_the_searched_set() {
+    each(async |fixture| {
+        let current = fixture.targets.current().await.unwrap();
+        let other = fixture.targets.create().await.unwrap();
+        let why = fixture.targets.remove(&current).await.unwrap_err().to_string();
         assert!(why.contains("swap to another one"), "{why}");
-        rig.targets.remove(&other).await.unwrap();
-        rig.targets.remove(&other).await.unwrap();
-        assert_eq!(rig.targets.current().await.unwrap(), current);
-        assert!(rig.targets.swap(&other).await.is_err(), "searches would find nothing to search");
-        assert_eq!(rig.targets.current().await.unwrap(), current);
+        fixture.targets.remove(&other).await.unwrap();
+        fixture.targets.remove(&other).await.unwrap();
+        assert_eq!(fixture.targets.current().await.unwrap(), current);
+        assert!(
+            fixture.targets.swap(&other).await.is_err(),
+            "searches would find nothing to search"
+        );
+        assert_eq!(fixture.targets.current().await.unwrap(), current);
     })
     .await;
 }
 
 #[tokio::test]
-async fn f12_a_set_that_was_removed_is_not_brought_back_by_whoever_still_has_it() {
-    each(async |rig| {
-        let name = rig.targets.create().await.unwrap();
-        let set = rig.targets.open(&name).await.unwrap();
+async fn f12_writer_with_an_old_handle_does_not_recreate_a_removed_set() {
+    each(async |fixture| {
+        let name = fixture.targets.create().await.unwrap();
+        let set = fixture.targets.open(&name).await.unwrap();
         write(&set, put("a", 1, note("", 1))).await.unwrap();
-        rig.targets.remove(&name).await.unwrap();
+        fixture.targets.remove(&name).await.unwrap();
         // A pass that was still using it.
         assert!(set.write(&[put("b", 1, note("", 1))]).await.is_err());
         assert!(set.held(&["a".to_owned()]).await.is_err());
         assert!(set.digest(&Default::default()).await.is_err());
-        assert!(rig.targets.swap(&name).await.is_err(), "it is not there");
-        write(&rig.set, put("a", 1, note("", 1))).await.unwrap();
-        assert_eq!(rig.ids(&asking()).await, ["a"], "the other one is searched as ever");
-        let next = rig.targets.create().await.unwrap();
-        let next = rig.targets.open(&next).await.unwrap();
+        assert!(fixture.targets.swap(&name).await.is_err(), "it is not there");
+        write(&fixture.set, put("a", 1, note("", 1))).await.unwrap();
+        assert_eq!(fixture.ids(&asking()).await, ["a"], "the other one is searched as ever");
+        let next = fixture.targets.create().await.unwrap();
+        let next = fixture.targets.open(&next).await.unwrap();
         write(&next, put("a", 1, note("", 1))).await.unwrap();
     })
     .await;
 }
 
 #[tokio::test]
-async fn sets_have_their_own_documents_and_versions() {
-    each(async |rig| {
-        let other = rig.targets.create().await.unwrap();
-        let other = rig.targets.open(&other).await.unwrap();
-        write(&rig.set, put("a", 5, note("", 1))).await.unwrap();
+async fn sets_have_separate_documents_and_versions() {
+    each(async |fixture| {
+        let other = fixture.targets.create().await.unwrap();
+        let other = fixture.targets.open(&other).await.unwrap();
+        write(&fixture.set, put("a", 5, note("", 1))).await.unwrap();
         assert_eq!(held(&other, "a").await, None);
         write(&other, put("a", 2, note("", 1))).await.unwrap();
         assert_eq!(held(&other, "a").await, living(2));
-        assert_eq!(held(&rig.set, "a").await, living(5));
+        assert_eq!(held(&fixture.set, "a").await, living(5));
     })
     .await;
 }
 
 #[tokio::test]
-async fn a_name_that_is_none_is_refused_and_reaches_no_file_and_no_index() {
-    each(async |rig| {
+async fn invalid_set_name_is_refused() {
+    each(async |fixture| {
         for name in ["", "..", "../x", "/etc", "_all", "*", "g", "x-1/_close", "g1\0", "ünï"] {
-            assert!(rig.targets.open(name).await.is_err(), "{name:?}");
-            assert!(rig.targets.swap(name).await.is_err(), "{name:?}");
+            assert!(fixture.targets.open(name).await.is_err(), "{name:?}");
+            assert!(fixture.targets.swap(name).await.is_err(), "{name:?}");
             // Removing a set that does not exist does nothing.
-            rig.targets.remove(name).await.unwrap();
+            fixture.targets.remove(name).await.unwrap();
         }
-        write(&rig.set, put("a", 1, note("", 1))).await.unwrap();
-        assert_eq!(held(&rig.set, "a").await, living(1));
+        write(&fixture.set, put("a", 1, note("", 1))).await.unwrap();
+        assert_eq!(held(&fixture.set, "a").await, living(1));
     })
     .await;
 }
@@ -111,7 +114,7 @@ async fn a_name_that_is_none_is_refused_and_reaches_no_file_and_no_index() {
 /// Everything is lost but the engine's record of the current set: a search that comes first must not
 /// create another one, which would stay empty while that one is filled.
 #[tokio::test]
-async fn f14_after_a_loss_searches_go_to_the_set_that_is_filled_again() {
+async fn f14_searches_use_the_refilled_set_after_a_loss() {
     async fn lost(index: impl Targets + SearchIndex, known: &str) {
         assert!(index.search(&asking()).await.is_err(), "nothing is there to be searched");
         let set = index.open(known).await.unwrap();

@@ -4,7 +4,7 @@
 -- Returns the notes that a bulk operation covers, the least recently changed first. Notes that were
 -- written one after the other are adjacent on disk, so a step touches few pages. A note that changes
 -- meanwhile moves to the end, where a later step meets it (again).
-create or replace function annotations.meant(
+create or replace function annotations.covered_notes(
     filter jsonb, after_at timestamptz default '-infinity', after_id text default '',
     most int default null
 )
@@ -55,18 +55,18 @@ begin
     if work.rows_total is null and work.rows_done = 0 then
         update annotations.bulk b
            set rows_total = (select nullif(count(*), 1000000)
-                               from annotations.meant(work.filter, most => 1000000))
+                               from annotations.covered_notes(work.filter, most => 1000000))
          where b.id = which;
     end if;
     select array_agg(m.id order by m.updated_at, m.id), array_agg(m.updated_at order by m.updated_at, m.id)
       into ids, times
-      from annotations.meant(work.filter, work.after_at, work.after_id, most) m;
+      from annotations.covered_notes(work.filter, work.after_at, work.after_id, most) m;
     if ids is null then
         -- A transaction that was open when the cursor passed may have committed a note behind it. These
         -- operations leave no row that matches their filter, so a row that still matches was missed:
         -- start over.
         if work.tag in ('delete_user', 'move_group') and work.after_at > '-infinity'
-           and exists (select from annotations.meant(work.filter, most => 1)) then
+           and exists (select from annotations.covered_notes(work.filter, most => 1)) then
             update annotations.bulk b set after_at = '-infinity', after_id = '' where b.id = which;
             return query select 0, false;
             return;
@@ -123,13 +123,13 @@ begin
     if work.tag not like 'reindex\_%' then
         return -1;
     end if;
-    with going as (
+    with waiting as (
         select j.id from leasehold.job j
          where j.queue = 'annotations' and j.name = 'index' and j.priority >= work.priority
            and j.tag = work.tag and j.kwargs ->> 'bulk' = which::text and not j.held
            for update skip locked
     )
-    delete from leasehold.job j using going g where j.id = g.id and not j.held;
+    delete from leasehold.job j using waiting w where j.id = w.id and not j.held;
     get diagnostics removed = row_count;
     update annotations.bulk b set cancelled_at = statement_timestamp()
      where b.id = which and b.cancelled_at is null and (b.finished_at is null or removed > 0);
@@ -153,7 +153,7 @@ language sql stable set search_path = annotations, leasehold, pg_temp as $$
       from annotations.bulk b where b.id = which
 $$;
 
--- Deletes what is past its retention, up to `most` requests and `most` invitations.
+-- Deletes what is past its retention, up to `most` rows of a kind, and returns how many.
 create or replace function annotations.purge(most int default 10000)
 returns bigint
 language plpgsql volatile set search_path = annotations, pg_temp as $$
@@ -175,6 +175,11 @@ begin
      where (i.group_id, i.user_id) in (select o.group_id, o.user_id from annotations.invitation o
                                         where o.invited_at < statement_timestamp() - interval '90 days'
                                         order by o.invited_at limit most);
+    get diagnostics more = row_count;
+    gone := gone + more;
+    delete from annotations.session s
+     where s.hash in (select o.hash from annotations.session o
+                       where o.expires_at < statement_timestamp() order by o.expires_at limit most);
     get diagnostics more = row_count;
     return gone + more;
 end $$;

@@ -11,19 +11,19 @@ create or replace view annotations.shown as
       join annotations.user_group e on e.id = coalesce(g.moved_to, g.id)
       join annotations.document d on d.id = a.document_id;
 
--- Returns true if `said` contains every word and matches every phrase. All of them are in lower case.
+-- Returns true if `content` contains every word and matches every phrase. All of them are in lower case.
 -- Words come first, because a phrase is a regular expression and costs more.
-create or replace function annotations.says(words text[], phrases text[], said text)
+create or replace function annotations.matches_words(words text[], phrases text[], content text)
 returns boolean
 language plpgsql immutable set search_path = pg_temp as $$
 declare
     one text;
 begin
     foreach one in array words loop
-        if position(one in said) = 0 then return false; end if;
+        if position(one in content) = 0 then return false; end if;
     end loop;
     foreach one in array phrases loop
-        if said !~ one then return false; end if;
+        if content !~ one then return false; end if;
     end loop;
     return true;
 end $$;
@@ -59,7 +59,7 @@ declare
     on_document bigint;
     by_user bigint;
     note record;
-    said text;
+    content text;
     -- A search by words reads no more notes than this, however rare the words are.
     most_read int := case when by_words then 20000 else most + 1000 end;
     most_octets bigint := 16777216;
@@ -115,10 +115,10 @@ begin
         if by_words and note.is_shown then
             -- Read here and not above: a sort would read the text of every candidate before the first
             -- note, and neither bound would hold.
-            select lower(a.quote || ' ' || a.text || ' ' || array_to_string(a.tags, ' ')) into said
+            select lower(a.quote || ' ' || a.text || ' ' || array_to_string(a.tags, ' ')) into content
               from annotations.annotation a where a.id = note.id;
         end if;
-        if note.is_shown and (not by_words or annotations.says(low_words, low_phrases, said)) then
+        if note.is_shown and (not by_words or annotations.matches_words(low_words, low_phrases, content)) then
             if cardinality(ids) >= most
                or cardinality(ids) > 0 and bytes + note.size > most_bytes then
                 ends := true;
@@ -149,7 +149,7 @@ begin
 end $$;
 
 -- Returns how many notes of each kind a user may see on a page, counting up to 10,000 in all.
-create or replace function annotations.counts(viewer bigint, of_url text)
+create or replace function annotations.counts(viewer bigint, url text)
 returns table (annotations bigint, page_notes bigint, replies bigint)
 language sql stable set search_path = annotations, pg_temp set jit = off as $$
     select count(*) filter (where c.kind = 'annotation'),
@@ -158,7 +158,7 @@ language sql stable set search_path = annotations, pg_temp set jit = off as $$
       from (select a.kind
               from annotations.annotation a
               join annotations.user_account u on u.id = a.user_id and u.deleted_at is null
-             where a.document_id = (select d.id from annotations.document d where d.url = of_url)
+             where a.document_id = (select d.id from annotations.document d where d.url = counts.url)
                -- A subquery, so that it runs once and not per row.
                and a.group_id = any ((select annotations.readable(viewer))::text[])
              limit 10000) c

@@ -13,8 +13,8 @@ use leasehold::mirror::Digest;
 use leasehold_testing::TestDatabase;
 use tokio_postgres::Client;
 
-use crate::kind::Kind;
-use crate::switch::Switch;
+use crate::faulty_index::FaultyIndex;
+use crate::index_kind::IndexKind;
 
 pub const PAGE: &str = "https://example.com/quixote";
 
@@ -23,26 +23,26 @@ const STATEMENT: Duration = Duration::from_secs(120);
 /// How long to wait for a condition.
 pub const TIMEOUT: Duration = Duration::from_secs(180);
 
-pub struct Rig {
+pub struct Fixture {
     pub notes: Annotations,
     pub engine: Leasehold,
     pub client: Client,
     /// The index; `None`: the service has none.
-    pub store: Option<Arc<Switch>>,
-    /// Dropped with the rig.
+    pub store: Option<Arc<FaultyIndex>>,
+    /// Dropped with the fixture.
     _database: TestDatabase,
 }
 
 /// Runs a test on an empty service with each kind of index.
-pub async fn each(story: impl AsyncFn(Rig)) {
+pub async fn each(story: impl AsyncFn(Fixture)) {
     each_with(settings(), story).await;
 }
 
-pub async fn each_with(settings: Settings, story: impl AsyncFn(Rig)) {
-    for kind in Kind::BOTH {
+pub async fn each_with(settings: Settings, story: impl AsyncFn(Fixture)) {
+    for kind in IndexKind::BOTH {
         // Shown only when the test fails.
         println!("on {kind:?}");
-        story(Rig::over(settings.clone(), Some(kind)).await).await;
+        story(Fixture::over(settings.clone(), Some(kind)).await).await;
     }
 }
 
@@ -55,7 +55,7 @@ pub fn settings() -> Settings {
     // A slow machine is no outage.
     settings.index_limit = Duration::from_secs(10);
     settings.index_timeout = settings.index_limit;
-    // The check of everything runs only when a test orders it: see `Rig::over`.
+    // The check of everything runs only when a test orders it: see `Fixture::over`.
     settings.check_every = Duration::from_secs(24 * 60 * 60);
     settings
 }
@@ -66,7 +66,7 @@ pub fn patient() -> ServerLimits {
     ServerLimits { head: long, body: long, request: long, stall: long, ..ServerLimits::default() }
 }
 
-impl Rig {
+impl Fixture {
     /// With an index that can be made to fail.
     pub async fn new() -> Self {
         Self::with(settings()).await
@@ -78,19 +78,19 @@ impl Rig {
     }
 
     pub async fn with(settings: Settings) -> Self {
-        Self::over(settings, Some(Kind::Tantivy)).await
+        Self::over(settings, Some(IndexKind::Tantivy)).await
     }
 
-    pub async fn over(settings: Settings, kind: Option<Kind>) -> Self {
+    pub async fn over(settings: Settings, kind: Option<IndexKind>) -> Self {
         let database = TestDatabase::new().await;
         let mut client = database.connect_directly().await;
         annotations::migrate(&mut client).await.unwrap();
-        let no_check = "update leasehold.mirror \
+        let no_check = "update leasehold_internal.mirror \
                         set check_due_at = statement_timestamp() + interval '1 day'";
         client.execute(no_check, &[]).await.unwrap();
         let engine = Leasehold::connect(&database.url()).await.unwrap();
         let store = match kind {
-            Some(kind) => Some(Arc::new(Switch::open(kind).await)),
+            Some(kind) => Some(Arc::new(FaultyIndex::open(kind).await)),
             None => None,
         };
         let index = store.as_ref().map(|store| Index::new(Arc::clone(store)));
@@ -156,7 +156,7 @@ impl Rig {
         self.client.query_one(sql, &[]).await.unwrap().get(0)
     }
 
-    /// Returns whether a session waits for a lock that the rig's own session holds.
+    /// Returns whether a session waits for a lock that the fixture's own session holds.
     pub async fn is_waited_for(&self) -> bool {
         let sql = "select count(*) from pg_locks l where not l.granted \
                    and pg_backend_pid() = any (pg_blocking_pids(l.pid))";
@@ -208,7 +208,7 @@ impl Rig {
     }
 
     /// Returns the index. Panics if the service has none.
-    pub fn index(&self) -> &Switch {
+    pub fn index(&self) -> &FaultyIndex {
         self.store.as_ref().expect("an index")
     }
 

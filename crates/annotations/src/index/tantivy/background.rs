@@ -16,9 +16,9 @@ const NICE: i32 = 5;
 
 type Work = Box<dyn FnOnce() + Send>;
 
-pub struct Behind(mpsc::SyncSender<Work>);
+pub struct BackgroundThread(mpsc::SyncSender<Work>);
 
-impl Behind {
+impl BackgroundThread {
     /// Starts the thread, which ends when this is dropped.
     pub fn start() -> std::io::Result<Self> {
         // One runs and at most one waits: callers hold a lock.
@@ -26,7 +26,7 @@ impl Behind {
         std::thread::Builder::new().name("index-writer".to_owned()).spawn(move || {
             #[cfg(target_os = "linux")]
             if let Err(error) = rustix::process::setpriority_process(None, NICE) {
-                tracing::debug!(%error, "the index is written as fast as people are answered");
+                tracing::debug!(%error, "the index writer runs at the normal priority");
             }
             for work in work {
                 // `run` learns of a panic by its sender, which is dropped.
@@ -56,21 +56,23 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn it_goes_on_after_a_panic() {
-        let behind = Behind::start().unwrap();
-        let none: Option<()> = behind.run(|| panic!("damage")).await;
+    async fn background_thread_continues_after_a_panic() {
+        let background = BackgroundThread::start().unwrap();
+        let none: Option<()> = background.run(|| panic!("damage")).await;
         assert_eq!(none, None);
-        assert_eq!(behind.run(|| 7).await, Some(7));
+        assert_eq!(background.run(|| 7).await, Some(7));
     }
 
     #[cfg(target_os = "linux")]
     #[tokio::test]
-    async fn it_and_what_it_starts_stand_behind_others() {
+    async fn background_thread_and_its_children_have_a_lower_priority() {
         let nice = || rustix::process::getpriority_process(None).unwrap();
         let own = nice();
-        let behind = Behind::start().unwrap();
-        let (there, below) =
-            behind.run(move || (nice(), std::thread::spawn(nice).join().unwrap())).await.unwrap();
+        let background = BackgroundThread::start().unwrap();
+        let (there, below) = background
+            .run(move || (nice(), std::thread::spawn(nice).join().unwrap()))
+            .await
+            .unwrap();
         assert_eq!((there, below), (NICE, NICE));
         assert_eq!(rustix::process::getpriority_process(None).unwrap(), own);
     }

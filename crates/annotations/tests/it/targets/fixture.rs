@@ -11,18 +11,18 @@ use leasehold_testing::PrivateOpenSearch;
 use leasehold_testing::opensearch::fresh_prefix;
 use serde_json::{Value, json};
 
-use crate::kind::{Kind, TempDir};
+use crate::index_kind::{IndexKind, TempDir};
 
 /// Runs a test on an empty index of each kind.
-pub async fn each(test: impl AsyncFn(Rig)) {
-    for kind in Kind::BOTH {
+pub async fn each(test: impl AsyncFn(Fixture)) {
+    for kind in IndexKind::BOTH {
         // Shown only when the test fails.
         println!("on {kind:?}");
-        test(Rig::new(kind).await).await;
+        test(Fixture::new(kind).await).await;
     }
 }
 
-pub struct Rig {
+pub struct Fixture {
     pub targets: Arc<dyn Targets>,
     pub search: Arc<dyn SearchIndex>,
     /// The current set.
@@ -30,17 +30,17 @@ pub struct Rig {
     _dir: Option<TempDir>,
 }
 
-impl Rig {
-    pub async fn new(kind: Kind) -> Self {
+impl Fixture {
+    pub async fn new(kind: IndexKind) -> Self {
         match kind {
-            Kind::Tantivy => {
+            IndexKind::Tantivy => {
                 let dir = TempDir::new();
                 let limit = Duration::from_secs(120);
                 let settings = TantivySettings { limit, ..TantivySettings::new(dir.path()) };
                 let index = TantivyIndex::open(settings).await.unwrap();
                 Self::over(index, Some(dir)).await
             }
-            Kind::OpenSearch => {
+            IndexKind::OpenSearch => {
                 let url = PrivateOpenSearch::shared().url();
                 // For a machine that runs all other tests at the same time.
                 let limit = Duration::from_secs(120);

@@ -7,7 +7,7 @@ use std::time::Duration;
 use annotations::{Change, IndexState, Settings};
 use futures_util::StreamExt;
 
-use crate::rig::{Rig, on_page, passage, settings, until};
+use crate::fixture::{Fixture, on_page, passage, settings, until};
 
 /// Returns how many saves a busy service gets in that time. `LEASEHOLD_STORY_SAVES` overrides it for
 /// shorter runs.
@@ -17,26 +17,26 @@ fn saves() -> usize {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn f11_an_outage_of_the_index_loses_nothing_and_fails_nothing() {
-    let rig = Arc::new(Rig::with(Settings { direct: true, ..settings() }).await);
+async fn f11_outage_under_load_loses_no_save() {
+    let fixture = Arc::new(Fixture::with(Settings { direct: true, ..settings() }).await);
     let number = saves();
     let mut people = Vec::new();
     for name in 0..10 {
-        people.push(rig.user(&format!("reader{name}")).await);
+        people.push(fixture.user(&format!("reader{name}")).await);
     }
     let mut before = Vec::new();
     for number in 0..100 {
-        let note = rig.note(&people[0], &format!("before {number}")).await;
+        let note = fixture.note(&people[0], &format!("before {number}")).await;
         before.push((0, note.id));
     }
-    rig.bring_forward().await;
-    rig.work_all().await;
-    rig.assert_equal().await;
-    let store = Arc::clone(rig.store.as_ref().unwrap());
+    fixture.bring_forward().await;
+    fixture.work_all().await;
+    fixture.assert_equal().await;
+    let store = Arc::clone(fixture.store.as_ref().unwrap());
     // Writes fail, and searches hang: reports of such outages have both.
     store.set_down(true);
     store.set_hanging(true);
-    let worker = annotations::worker(&rig.notes, rig.engine.worker()).unwrap();
+    let worker = annotations::worker(&fixture.notes, fixture.engine.worker()).unwrap();
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
     let worker = tokio::spawn(worker.run_until(async {
         let _ = stopped.await;
@@ -44,10 +44,10 @@ async fn f11_an_outage_of_the_index_loses_nothing_and_fails_nothing() {
 
     let saved: Vec<_> = futures_util::stream::iter(0..number)
         .map(|at| {
-            let (rig, author) = (Arc::clone(&rig), people[at % people.len()].clone());
+            let (fixture, author) = (Arc::clone(&fixture), people[at % people.len()].clone());
             async move {
                 let word = format!("note{at:05}");
-                let note = rig.notes.create(&author, passage(&word));
+                let note = fixture.notes.create(&author, passage(&word));
                 let note = answered(note).await;
                 let note = note.expect("no save fails").annotation;
                 // Now and then an author searches the page, and finds what was just written.
@@ -55,7 +55,7 @@ async fn f11_an_outage_of_the_index_loses_nothing_and_fails_nothing() {
                     // Other authors save while the search waits for the index, and could fill the page.
                     let (q, user) = (Some(word), Some(author.name.clone()));
                     let own = annotations::Filter { user, q, ..on_page() };
-                    let found = rig.notes.search(Some(author.id), &own, None, 50);
+                    let found = fixture.notes.search(Some(author.id), &own, None, 50);
                     let found = answered(found).await;
                     let found = found.expect("no search fails");
                     assert_eq!(found.index, IndexState::Down);
@@ -72,27 +72,29 @@ async fn f11_an_outage_of_the_index_loses_nothing_and_fails_nothing() {
         .await;
     let distinct: HashSet<_> = saved.iter().collect();
     assert_eq!(distinct.len(), number);
-    assert_eq!(rows(&rig).await, before.len() + number);
+    assert_eq!(rows(&fixture).await, before.len() + number);
     // Authors change their minds: of the notes that were in the index before the outage one half is
     // changed and the other half deleted, and so is one in ten of those saved since.
     let again: Vec<_> = before.iter().chain(saved.iter().step_by(10)).enumerate().collect();
     let taken_back = again.len().div_ceil(2);
     futures_util::stream::iter(again)
         .for_each_concurrent(8, |(at, (author, id))| {
-            let (rig, author) = (&rig, &people[*author]);
+            let (fixture, author) = (&fixture, &people[*author]);
             async move {
                 if at % 2 == 0 {
-                    answered(rig.notes.delete(author, id)).await.expect("no deletion fails");
+                    answered(fixture.notes.delete(author, id)).await.expect("no deletion fails");
                 } else {
                     let text = Some("on second thought".to_owned());
                     let change = Change { text, ..Change::default() };
-                    answered(rig.notes.update(author, id, change)).await.expect("no change fails");
+                    answered(fixture.notes.update(author, id, change))
+                        .await
+                        .expect("no change fails");
                 }
             }
         })
         .await;
-    assert_eq!(rows(&rig).await, before.len() + number - taken_back);
-    let jobs = rig.count("select count(*) from leasehold.job where name = 'index'").await;
+    assert_eq!(rows(&fixture).await, before.len() + number - taken_back);
+    let jobs = fixture.count("select count(*) from leasehold.job where name = 'index'").await;
     assert!(usize::try_from(jobs).unwrap() >= number + before.len(), "a job for every change");
 
     store.set_down(false);
@@ -102,15 +104,16 @@ async fn f11_an_outage_of_the_index_loses_nothing_and_fails_nothing() {
     while waiting > 0 {
         let before = waiting;
         until(async || {
-            rig.bring_forward().await;
-            waiting = rig.count("select count(*) from leasehold.job where name = 'index'").await;
+            fixture.bring_forward().await;
+            waiting =
+                fixture.count("select count(*) from leasehold.job where name = 'index'").await;
             waiting < before || waiting == 0
         })
         .await;
     }
-    rig.assert_equal().await;
+    fixture.assert_equal().await;
     until(async || {
-        let found = rig.notes.search(None, &on_page(), None, 200).await.unwrap();
+        let found = fixture.notes.search(None, &on_page(), None, 200).await.unwrap();
         found.index == IndexState::Ok && found.rows.len() == 200
     })
     .await;
@@ -123,7 +126,7 @@ async fn answered<T>(request: impl Future<Output = T>) -> T {
     tokio::time::timeout(Duration::from_secs(60), request).await.expect("no request hangs")
 }
 
-async fn rows(rig: &Rig) -> usize {
-    let rows = rig.count("select count(*) from annotations.annotation").await;
+async fn rows(fixture: &Fixture) -> usize {
+    let rows = fixture.count("select count(*) from annotations.annotation").await;
     usize::try_from(rows).unwrap()
 }

@@ -3,13 +3,13 @@
 use std::path::{Path, PathBuf};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum IndexKind {
     Tantivy,
     /// The server of this process, with a separate prefix per test.
     OpenSearch,
 }
 
-impl Kind {
+impl IndexKind {
     pub const BOTH: [Self; 2] = [Self::Tantivy, Self::OpenSearch];
 }
 

@@ -1,4 +1,4 @@
--- Users and the groups that they read in.
+-- Accounts, their sessions, and the groups that they read in.
 --
 -- Error codes: AN001 the name is taken, AN002 the idempotency key was used with another payload,
 -- AN003 no such note or not visible, AN004 other users have replied, AN005 no such group for this user,
@@ -49,15 +49,38 @@ begin
     returning id into made;
     -- Checked after the insert, which has waited for a rename that gives the name up.
     if made is null or exists (select from annotations.former_name f where f.name = new_name) then
-        raise exception 'the name is taken' using errcode = 'AN001';
+        raise exception 'this name is taken' using errcode = 'AN001';
     end if;
     insert into annotations.token (hash, user_id) values (token_hash, made);
     return made;
 end $$;
 
+-- Opens a session for a browser whose user showed a token, and returns that user; no row if the token is
+-- unknown. A session lasts 30 days. A token has at most 50 of them: the oldest ends when another one begins.
+create or replace function annotations.log_in(shown_hash bytea, session_hash bytea)
+returns table (id bigint, name text, display_name text)
+language plpgsql volatile set search_path = annotations, pg_temp as $$
+#variable_conflict use_column
+begin
+    -- The lock makes concurrent log-ins with one token count correctly.
+    select u.id, u.name, u.display_name into id, name, display_name
+      from annotations.token t join annotations.user_account u on u.id = t.user_id
+     where t.hash = shown_hash and u.deleted_at is null
+       for no key update of t;
+    if not found then
+        return;
+    end if;
+    delete from annotations.session s
+     where s.hash in (select o.hash from annotations.session o
+                       where o.token_hash = shown_hash order by o.expires_at desc offset 49);
+    insert into annotations.session (hash, token_hash, expires_at)
+    values (session_hash, shown_hash, statement_timestamp() + interval '30 days');
+    return next;
+end $$;
+
 -- Starts a bulk operation: stores its row, and a job that does it in steps.
 create or replace function annotations.begin_bulk(
-    of_tag text, of_filter jsonb, of_priority int default 100, forced boolean default false
+    tag text, filter jsonb, priority int default 100, forced boolean default false
 )
 returns bigint
 language plpgsql volatile set search_path = annotations, leasehold, pg_temp as $$
@@ -65,11 +88,11 @@ declare
     made bigint;
 begin
     insert into annotations.bulk (tag, filter, priority, force)
-    values (of_tag, of_filter, of_priority, forced)
+    values (begin_bulk.tag, begin_bulk.filter, begin_bulk.priority, forced)
     returning id into made;
     insert into leasehold.job (name, queue, kwargs, priority, tag, max_attempts)
-    values ('annotations.bulk', 'annotations.bulk', jsonb_build_object('bulk', made), of_priority,
-            of_tag, 1000);
+    values ('annotations.bulk', 'annotations.bulk', jsonb_build_object('bulk', made), begin_bulk.priority,
+            begin_bulk.tag, 1000);
     return made;
 end $$;
 
@@ -84,7 +107,7 @@ begin
     select name into old_name from annotations.user_account
      where id = who and deleted_at is null for update;
     if not found then
-        raise exception 'no such person' using errcode = 'AN012';
+        raise exception 'there is no such user' using errcode = 'AN012';
     end if;
     if old_name = new_name then
         return null;
@@ -93,14 +116,14 @@ begin
     -- Users may take back their own former names, not those of others. Checked after the update, which
     -- has waited for a rename that gives the name up.
     if exists (select from annotations.former_name f where f.name = new_name and f.user_id <> who) then
-        raise exception 'the name is taken' using errcode = 'AN001';
+        raise exception 'this name is taken' using errcode = 'AN001';
     end if;
     insert into annotations.former_name (name, user_id) values (old_name, who)
     on conflict (name) do update set given_up_at = excluded.given_up_at;
     return annotations.begin_bulk('rename_user', jsonb_build_object('user_id', who));
 exception
     when unique_violation then
-        raise exception 'the name is taken' using errcode = 'AN001';
+        raise exception 'this name is taken' using errcode = 'AN001';
 end $$;
 
 -- Changes the arguments that are not null, all or none. Returns the id of the bulk operation that
@@ -114,7 +137,7 @@ begin
        set display_name = coalesce(change_user.display_name, u.display_name)
      where u.id = who and u.deleted_at is null;
     if not found then
-        raise exception 'no such person' using errcode = 'AN012';
+        raise exception 'there is no such user' using errcode = 'AN012';
     end if;
     return case when change_user.name is not null
                 then annotations.rename_user(who, change_user.name) end;
@@ -129,7 +152,7 @@ language plpgsql volatile set search_path = annotations, pg_temp as $$
 declare
     groups text[];
 begin
-    -- The groups first, as everywhere (see 015_groups.sql). Leaving and handing over take the same lock.
+    -- The groups first, as everywhere (see groups.sql). Leaving and handing over take the same lock.
     groups := array(
         select g.id from annotations.user_group g
          where g.id in (select o.id from annotations.user_group o where o.owner_id = who
@@ -142,7 +165,7 @@ begin
     update annotations.user_account set deleted_at = statement_timestamp(), display_name = ''
      where id = who and deleted_at is null;
     if not found then
-        raise exception 'no such person' using errcode = 'AN012';
+        raise exception 'there is no such user' using errcode = 'AN012';
     end if;
     delete from annotations.token where user_id = who;
     delete from annotations.membership where user_id = who;

@@ -49,10 +49,10 @@ impl Identity {
     }
 
     /// Compares the index with the record. `writes`: records it if none is recorded.
-    async fn compare(&self, session: &Client, writes: bool) -> Result<(), Trouble> {
+    async fn compare(&self, session: &Client, writes: bool) -> Result<(), CompareError> {
         let late = || TargetError::Down(format!("no answer within {ASK_LIMIT:?}"));
         let asked = tokio::time::timeout(ASK_LIMIT, (self.ask)()).await;
-        let identity = asked.unwrap_or_else(|_| Err(late())).map_err(Trouble::Index)?;
+        let identity = asked.unwrap_or_else(|_| Err(late())).map_err(CompareError::Index)?;
         let sql = "select known_identity, known_place, known_since \
                    from annotations.index_used($1, $2, $3)";
         let params: [(&(dyn ToSql + Sync), Type); 3] =
@@ -71,12 +71,12 @@ impl Identity {
 }
 
 /// Why the comparison did not succeed.
-enum Trouble {
+enum CompareError {
     Start(StartError),
     Index(TargetError),
 }
 
-impl From<StartError> for Trouble {
+impl From<StartError> for CompareError {
     fn from(error: StartError) -> Self {
         Self::Start(error)
     }
@@ -84,21 +84,21 @@ impl From<StartError> for Trouble {
 
 /// Compares the index with the database. Returns an error if they do not belong together. If the index
 /// does not answer, it is closed until it has been compared.
-pub(crate) async fn settle(
+pub(crate) async fn verify(
     identity: &Identity,
-    gate: &Arc<Gate>,
+    index: &Arc<GuardedIndex>,
     writes: impl Fn() -> bool + Send + Sync + 'static,
     session: &Client,
     database: &Database,
 ) -> Result<(), StartError> {
     match identity.compare(session, writes()).await {
         Ok(()) => Ok(()),
-        Err(Trouble::Start(error)) => Err(error),
-        Err(Trouble::Index(error)) => {
-            tracing::warn!(%error, "the search index does not answer; it is not used before it has been compared with the database");
-            gate.closed.store(true, Ordering::Release);
+        Err(CompareError::Start(error)) => Err(error),
+        Err(CompareError::Index(error)) => {
+            tracing::warn!(%error, "the search index does not answer; the service uses it once it has been compared with the database");
+            index.closed.store(true, Ordering::Release);
             let (identity, database) = (identity.clone(), database.clone());
-            tokio::spawn(ask_again(identity, Arc::downgrade(gate), writes, database));
+            tokio::spawn(ask_again(identity, Arc::downgrade(index), writes, database));
             Ok(())
         }
     }
@@ -107,44 +107,44 @@ pub(crate) async fn settle(
 /// Retries until the index has been compared or the service has ended.
 async fn ask_again(
     identity: Identity,
-    gate: Weak<Gate>,
+    index: Weak<GuardedIndex>,
     writes: impl Fn() -> bool + Send + Sync + 'static,
     database: Database,
 ) {
     for failures in 1_u32.. {
         tokio::time::sleep(AGAIN).await;
-        let Some(gate) = gate.upgrade() else { return };
+        let Some(index) = index.upgrade() else { return };
         let compared = match SCHEMA.session(&database).await {
             Ok(session) => identity.compare(&session, writes()).await,
-            Err(error) => Err(Trouble::Start(error.into())),
+            Err(error) => Err(CompareError::Start(error.into())),
         };
         match compared {
-            Ok(()) => return gate.closed.store(false, Ordering::Release),
-            Err(Trouble::Index(error)) if failures.is_multiple_of(WARN_EVERY) => {
-                tracing::warn!(%error, "the search index still does not answer; Postgres answers alone");
+            Ok(()) => return index.closed.store(false, Ordering::Release),
+            Err(CompareError::Index(error)) if failures.is_multiple_of(WARN_EVERY) => {
+                tracing::warn!(%error, "the search index still does not answer; Postgres answers searches alone");
             }
-            Err(Trouble::Index(error)) => {
+            Err(CompareError::Index(error)) => {
                 tracing::debug!(%error, "the search index still does not answer");
             }
-            Err(Trouble::Start(error @ StartError::OtherIndex { .. })) => {
-                tracing::error!(%error, "this index is not used; start the service with the right one");
+            Err(CompareError::Start(error @ StartError::OtherIndex { .. })) => {
+                tracing::error!(%error, "the service does not use this index; start it with the recorded one");
                 return;
             }
-            Err(Trouble::Start(error)) => {
-                tracing::warn!(%error, "the search index was not compared");
+            Err(CompareError::Start(error)) => {
+                tracing::warn!(%error, "the search index could not be compared with the database");
             }
         }
     }
 }
 
-/// An index that is used only while it is open.
-pub(crate) struct Gate {
+/// An index that is used only after its identity was compared with the database.
+pub(crate) struct GuardedIndex {
     search: Arc<dyn SearchIndex>,
     targets: Arc<dyn Targets>,
     closed: AtomicBool,
 }
 
-impl Gate {
+impl GuardedIndex {
     pub fn new(search: Arc<dyn SearchIndex>, targets: Arc<dyn Targets>) -> Self {
         Self { search, targets, closed: AtomicBool::new(false) }
     }
@@ -157,7 +157,7 @@ impl Gate {
     }
 }
 
-impl SearchIndex for Gate {
+impl SearchIndex for GuardedIndex {
     fn search<'a>(&'a self, query: &'a Query) -> BoxFuture<'a, Result<Hits, TargetError>> {
         match self.check_open() {
             Ok(()) => self.search.search(query),
@@ -166,7 +166,7 @@ impl SearchIndex for Gate {
     }
 }
 
-impl Targets for Gate {
+impl Targets for GuardedIndex {
     fn current(&self) -> BoxFuture<'_, Result<String, TargetError>> {
         match self.check_open() {
             Ok(()) => self.targets.current(),

@@ -1,4 +1,4 @@
-//! Users over HTTP.
+//! Accounts over HTTP.
 
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
@@ -17,7 +17,7 @@ use crate::model::User;
 pub struct Profile {
     /// Absent: not logged in.
     #[serde(skip_serializing_if = "Option::is_none")]
-    user: Option<Person>,
+    user: Option<Account>,
     /// Absent for pages of other origins.
     #[serde(skip_serializing_if = "Option::is_none")]
     groups: Option<Vec<GroupJson>>,
@@ -25,7 +25,7 @@ pub struct Profile {
 
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Person {
+pub struct Account {
     name: String,
     display_name: String,
 }
@@ -58,7 +58,7 @@ pub struct ChangeUser {
     display_name: Option<String>,
 }
 
-impl From<User> for Person {
+impl From<User> for Account {
     fn from(user: User) -> Self {
         Self { name: user.name, display_name: user.display_name }
     }
@@ -68,8 +68,8 @@ impl From<User> for Person {
 ///
 /// Pages of other origins get the user without the groups: any user who knows the id of an open group
 /// may join it.
-#[utoipa::path(get, path = "/api/profile", tag = "people", operation_id = "profile",
-    responses((status = 200, description = "You", body = Profile)), security((), ("token" = [])))]
+#[utoipa::path(get, path = "/api/profile", tag = "accounts", operation_id = "profile",
+    responses((status = 200, description = "The user, and their groups", body = Profile)), security((), ("token" = [])))]
 pub async fn profile(State(web): State<Shared>, request: Request) -> Answer {
     web.admit_read(&request)?;
     let viewer = web.viewer(request.headers()).await?;
@@ -81,12 +81,12 @@ pub async fn profile(State(web): State<Shared>, request: Request) -> Answer {
             Some(groups.into_iter().map(GroupJson::from).collect())
         }
     };
-    answer(StatusCode::OK, &Profile { user: viewer.user.map(Person::from), groups })
+    answer(StatusCode::OK, &Profile { user: viewer.user.map(Account::from), groups })
 }
 
 /// Creates an account, if the settings allow it.
-#[utoipa::path(post, path = "/api/users", tag = "people", operation_id = "signUp", request_body = NewUser,
-    responses((status = 201, description = "Welcome", body = SignedUp)))]
+#[utoipa::path(post, path = "/api/users", tag = "accounts", operation_id = "signUp", request_body = NewUser,
+    responses((status = 201, description = "Created; the token is shown only now", body = SignedUp)))]
 pub async fn sign_up(State(web): State<Shared>, request: Request) -> Answer {
     web.admit_save(&request)?;
     if !web.annotations.settings().sign_up {
@@ -99,9 +99,9 @@ pub async fn sign_up(State(web): State<Shared>, request: Request) -> Answer {
 }
 
 /// Changes your name, your display name, or both, all or nothing.
-#[utoipa::path(patch, path = "/api/users/{name}", tag = "people", operation_id = "changeUser",
+#[utoipa::path(patch, path = "/api/users/{name}", tag = "accounts", operation_id = "changeUser",
     params(("name" = String, Path, pattern = "^[a-z0-9][a-z0-9_.-]{1,29}$")), request_body = ChangeUser,
-    responses((status = 200, description = "As it is now", body = Person)), security(("token" = [])))]
+    responses((status = 200, description = "The account after the change", body = Account)), security(("token" = [])))]
 pub async fn change_user(State(web): State<Shared>, request: Request) -> Answer {
     web.admit_save(&request)?;
     let name = segment(&request, 2)?;
@@ -112,13 +112,13 @@ pub async fn change_user(State(web): State<Shared>, request: Request) -> Answer 
     let (name, display_name) = (change.name.as_deref(), change.display_name.as_deref());
     web.annotations.change_user(author.id, name, display_name).await?;
     let name = change.name.unwrap_or(author.name);
-    answer(StatusCode::OK, &Person::from(web.annotations.user(&name).await?))
+    answer(StatusCode::OK, &Account::from(web.annotations.user(&name).await?))
 }
 
 /// Deletes your account, with everything that you wrote.
-#[utoipa::path(delete, path = "/api/users/{name}", tag = "people", operation_id = "deleteUser",
+#[utoipa::path(delete, path = "/api/users/{name}", tag = "accounts", operation_id = "deleteUser",
     params(("name" = String, Path, pattern = "^[a-z0-9][a-z0-9_.-]{1,29}$")),
-    responses((status = 204, description = "Gone; the rest is being removed")), security(("token" = [])))]
+    responses((status = 204, description = "The account is deleted; a job deletes its notes")), security(("token" = [])))]
 pub async fn delete_user(State(web): State<Shared>, request: Request) -> Answer {
     web.admit_save(&request)?;
     let name = segment(&request, 2)?;

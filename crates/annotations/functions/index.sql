@@ -24,6 +24,6 @@ declare
     former text;
 begin
     delete from annotations.index_identity i returning i.place into former;
-    update leasehold.mirror m set equal_as_of = null where m.name = forget_index.mirror;
+    update leasehold_internal.mirror m set equal_as_of = null where m.name = forget_index.mirror;
     return former;
 end $$;

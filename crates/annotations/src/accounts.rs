@@ -1,7 +1,9 @@
-//! Users and their tokens.
+//! Users, their tokens, and the sessions of their browsers.
 //!
 //! # What is true
 //! - Only hashes of tokens are stored: a reader of the database cannot act as a user.
+//! - A browser that logged in has a session of its own, never the token. Logging out ends the session, in the
+//!   database too; the token stays valid for other devices and programs. A session ends with its token.
 //! - A name stays reserved for its user, after a rename and after the account was deleted.
 //! - Renaming a user or deleting an account is one row and one job; what other users see changes with
 //!   that commit.
@@ -38,12 +40,12 @@ impl Annotations {
         let sql = "insert into annotations.token (hash, user_id) \
                    select $1, u.id from annotations.user_account u \
                    where u.name = $2 and u.deleted_at is null returning 1";
-        self.person(sql, &[(&token.hash(), Type::BYTEA), (&name, Type::TEXT)]).await?;
+        self.user_row(sql, &[(&token.hash(), Type::BYTEA), (&name, Type::TEXT)]).await?;
         Ok(token)
     }
 
-    /// Replaces all tokens of an account with a new one: the old ones are void, and browsers that used
-    /// them are logged out. Also returns how many there were.
+    /// Replaces all tokens of an account with a new one. The old ones are revoked, and the sessions that were
+    /// opened with them end. Also returns how many there were.
     pub async fn only_token(&self, name: &str) -> Result<(Token, i64), Refused> {
         let token = Token::random();
         // The `delete` does not see what the same statement inserts.
@@ -55,11 +57,11 @@ impl Annotations {
                        delete from annotations.token t using made m \
                        where t.user_id = m.user_id returning 1) \
                    select (select count(*) from gone) from made";
-        let row = self.person(sql, &[(&token.hash(), Type::BYTEA), (&name, Type::TEXT)]).await?;
+        let row = self.user_row(sql, &[(&token.hash(), Type::BYTEA), (&name, Type::TEXT)]).await?;
         Ok((token, row.get(0)))
     }
 
-    /// Returns the owner of a token; `None`: it is unknown, or void.
+    /// Returns the owner of a token; `None`: it is unknown, or revoked.
     pub async fn who(&self, token: &Token) -> Result<Option<User>, Refused> {
         let sql = "select u.id, u.name, u.display_name from annotations.token t \
                    join annotations.user_account u on u.id = t.user_id \
@@ -68,21 +70,42 @@ impl Annotations {
         Ok(rows.first().map(user))
     }
 
-    /// Makes a token void.
-    pub async fn forget_token(&self, token: &Token) -> Result<(), Refused> {
-        let sql = "delete from annotations.token where hash = $1";
-        self.rows(sql, &[(&token.hash(), Type::BYTEA)]).await?;
+    /// Opens a session for a browser whose user showed this token. Returns the text for its cookie; `None`:
+    /// the token is unknown, or revoked.
+    pub async fn log_in(&self, token: &Token) -> Result<Option<Token>, Refused> {
+        let session = Token::random();
+        let sql = "select id from annotations.log_in($1, $2)";
+        let params = [(&token.hash() as _, Type::BYTEA), (&session.hash() as _, Type::BYTEA)];
+        let rows = self.rows(sql, &params).await?;
+        Ok(rows.first().map(|_| session))
+    }
+
+    /// Returns the user of a session; `None`: it has ended.
+    pub async fn session_user(&self, session: &Token) -> Result<Option<User>, Refused> {
+        let sql = "select u.id, u.name, u.display_name from annotations.session s \
+                   join annotations.token t on t.hash = s.token_hash \
+                   join annotations.user_account u on u.id = t.user_id \
+                   where s.hash = $1 and s.expires_at > statement_timestamp() \
+                     and u.deleted_at is null";
+        let rows = self.rows(sql, &[(&session.hash(), Type::BYTEA)]).await?;
+        Ok(rows.first().map(user))
+    }
+
+    /// Ends a session. One that has ended is no error.
+    pub async fn log_out(&self, session: &Token) -> Result<(), Refused> {
+        let sql = "delete from annotations.session where hash = $1";
+        self.rows(sql, &[(&session.hash(), Type::BYTEA)]).await?;
         Ok(())
     }
 
     pub async fn user(&self, name: &str) -> Result<User, Refused> {
         let sql = "select id, name, display_name from annotations.user_account \
                    where name = $1 and deleted_at is null";
-        Ok(user(&self.person(sql, &[(&name, Type::TEXT)]).await?))
+        Ok(user(&self.user_row(sql, &[(&name, Type::TEXT)]).await?))
     }
 
     /// Returns the row of a statement about an existing user.
-    async fn person(&self, sql: &str, params: &[Param<'_>]) -> Result<Row, Refused> {
+    async fn user_row(&self, sql: &str, params: &[Param<'_>]) -> Result<Row, Refused> {
         let rows = self.rows(sql, params).await?;
         rows.into_iter().next().ok_or(Refused::NoSuchPerson)
     }
@@ -123,7 +146,7 @@ fn user(row: &Row) -> User {
     User { id: row.get(0), name: row.get(1), display_name: row.get(2) }
 }
 
-/// Accepts 2 to 30 of a-z, 0-9, dot, dash and underscore.
+/// Accepts names of 2 to 30 characters: a-z, 0-9, dot, dash and underscore.
 pub fn check_name(name: &str) -> Result<(), Refused> {
     let mut bytes = name.bytes();
     let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
@@ -132,7 +155,7 @@ pub fn check_name(name: &str) -> Result<(), Refused> {
         return Ok(());
     }
     Err(Refused::malformed(
-        "a name has 2 to 30 of a-z, 0-9, dot, dash and underscore, and begins with a letter or digit",
+        "a name has 2 to 30 characters: a-z, 0-9, dot, dash and underscore, a letter or digit first",
     ))
 }
 
@@ -140,7 +163,7 @@ fn check_display_name(name: &str) -> Result<(), Refused> {
     if name.chars().count() <= 80 && !name.contains('\0') {
         return Ok(());
     }
-    Err(Refused::malformed("a display name has up to 80 characters, and no NUL"))
+    Err(Refused::malformed("a display name may have 80 characters, and no NUL"))
 }
 
 #[cfg(test)]
@@ -148,7 +171,7 @@ mod tests {
     use super::check_name;
 
     #[test]
-    fn names_are_plain() {
+    fn check_name_accepts_only_plain_names() {
         for good in ["ab", "sophiathefirst", "a.b-c_d", "42"] {
             assert!(check_name(good).is_ok(), "{good}");
         }

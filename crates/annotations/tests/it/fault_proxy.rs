@@ -39,13 +39,13 @@ struct Plan {
     held: Option<Fault>,
 }
 
-pub struct Gate {
+pub struct FaultProxy {
     pub url: String,
     script: Script,
 }
 
-impl Gate {
-    /// Opens a gate to the server of this process.
+impl FaultProxy {
+    /// Opens a proxy to the server of this process.
     pub async fn open() -> Self {
         let script = Script::default();
         let listener = tokio::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();

@@ -15,8 +15,8 @@ use leasehold_testing::opensearch::fresh_prefix;
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 
-use crate::gate::{Fault, Gate};
-use crate::kind::{Kind, TempDir};
+use crate::fault_proxy::{Fault, FaultProxy};
+use crate::index_kind::{IndexKind, TempDir};
 
 /// Time limit of one call, on a machine that runs all other tests at the same time.
 const LIMIT: Duration = Duration::from_secs(120);
@@ -28,12 +28,12 @@ impl<T: SearchIndex + Targets> Store for T {}
 
 /// An index that a test can take down and bring back. With `gossip` it returns every note that it has
 /// for every query.
-pub struct Switch {
+pub struct FaultyIndex {
     inner: Arc<dyn Store>,
     /// The directory of a local index, kept until the end.
     _dir: Option<TempDir>,
     /// The proxy of an index in a server.
-    gate: Option<Gate>,
+    proxy: Option<FaultProxy>,
     down: Arc<AtomicBool>,
     gossip: AtomicBool,
     hanging: AtomicBool,
@@ -54,20 +54,20 @@ impl Drop for Open<'_> {
     }
 }
 
-impl Switch {
-    pub async fn open(kind: Kind) -> Self {
-        let (inner, dir, gate): (Arc<dyn Store>, _, _) = match kind {
-            Kind::Tantivy => {
+impl FaultyIndex {
+    pub async fn open(kind: IndexKind) -> Self {
+        let (inner, dir, proxy): (Arc<dyn Store>, _, _) = match kind {
+            IndexKind::Tantivy => {
                 let dir = TempDir::new();
                 let settings = TantivySettings { limit: LIMIT, ..TantivySettings::new(dir.path()) };
                 let index = TantivyIndex::open(settings).await.unwrap();
                 (Arc::new(index), Some(dir), None)
             }
-            Kind::OpenSearch => {
-                let gate = Gate::open().await;
-                let settings = OpenSearchSettings::new(&gate.url, fresh_prefix());
+            IndexKind::OpenSearch => {
+                let proxy = FaultProxy::open().await;
+                let settings = OpenSearchSettings::new(&proxy.url, fresh_prefix());
                 let settings = OpenSearchSettings { limit: LIMIT, ..settings };
-                (Arc::new(OpenSearch::new(settings).unwrap()), None, Some(gate))
+                (Arc::new(OpenSearch::new(settings).unwrap()), None, Some(proxy))
             }
         };
         // Created here, because the service waits for a new index no longer than for any other.
@@ -75,7 +75,7 @@ impl Switch {
         Self {
             inner,
             _dir: dir,
-            gate,
+            proxy,
             down: Arc::default(),
             gossip: AtomicBool::new(false),
             hanging: AtomicBool::new(false),
@@ -87,7 +87,7 @@ impl Switch {
         }
     }
 
-    /// Makes the next swap wait for [`Switch::let_swap`].
+    /// Makes the next swap wait for [`FaultyIndex::let_swap`].
     pub fn hold_swap(&self) {
         self.swap_waits.store(true, Ordering::SeqCst);
     }
@@ -103,16 +103,16 @@ impl Switch {
 
     /// A server becomes unreachable; a directory returns errors.
     pub fn set_down(&self, down: bool) {
-        match &self.gate {
-            Some(gate) => gate.hold(down.then_some(Fault::Status(503, "<html>not now</html>"))),
+        match &self.proxy {
+            Some(proxy) => proxy.hold(down.then_some(Fault::Status(503, "<html>not now</html>"))),
             None => self.down.store(down, Ordering::SeqCst),
         }
     }
 
     /// A server executes requests, and its responses are lost. A directory cannot fail in this way.
     pub fn set_answers_lost(&self, lost: bool) {
-        if let Some(gate) = &self.gate {
-            gate.hold(lost.then_some(Fault::LoseAnswer));
+        if let Some(proxy) = &self.proxy {
+            proxy.hold(lost.then_some(Fault::LoseAnswer));
         }
     }
 
@@ -127,7 +127,7 @@ impl Switch {
 
     /// Returns false while a test makes it fail.
     pub fn is_well(&self) -> bool {
-        let is_held = self.gate.as_ref().is_some_and(Gate::is_held);
+        let is_held = self.proxy.as_ref().is_some_and(FaultProxy::is_held);
         !is_held && !self.down.load(Ordering::SeqCst) && !self.hanging.load(Ordering::SeqCst)
     }
 
@@ -157,11 +157,11 @@ impl Switch {
     pub async fn tamper(&self, key: &str, other: Option<(i64, Value)>) {
         let name = self.inner.current().await.unwrap();
         let set = self.inner.open(&name).await.unwrap();
-        if let Some(gate) = &self.gate {
+        if let Some(proxy) = &self.proxy {
             // Otherwise OpenSearch itself remembers the removed version for a minute.
             let settings = json!({ "index": { "gc_deletes": "0ms" } }).to_string();
             let request =
-                leasehold_testing::http::client().put(format!("{}/{name}/_settings", gate.url));
+                leasehold_testing::http::client().put(format!("{}/{name}/_settings", proxy.url));
             let request = request.header("content-type", "application/json").body(settings);
             assert!(request.send().await.unwrap().status().is_success());
         }
@@ -192,7 +192,7 @@ fn up(down: &AtomicBool) -> Result<(), TargetError> {
     }
 }
 
-impl SearchIndex for Switch {
+impl SearchIndex for FaultyIndex {
     fn search<'a>(&'a self, query: &'a Query) -> BoxFuture<'a, Result<Hits, TargetError>> {
         Box::pin(async move {
             self.asked.fetch_add(1, Ordering::SeqCst);
@@ -212,7 +212,7 @@ impl SearchIndex for Switch {
     }
 }
 
-impl Targets for Switch {
+impl Targets for FaultyIndex {
     fn current(&self) -> BoxFuture<'_, Result<String, TargetError>> {
         Box::pin(async move {
             self.up()?;
@@ -224,7 +224,7 @@ impl Targets for Switch {
         Box::pin(async move {
             self.up()?;
             let set = self.inner.open(name).await?;
-            Ok(Arc::new(SwitchedSet { set, down: Arc::clone(&self.down) }) as Arc<dyn Target>)
+            Ok(Arc::new(FaultySet { set, down: Arc::clone(&self.down) }) as Arc<dyn Target>)
         })
     }
 
@@ -247,12 +247,12 @@ impl Targets for Switch {
     }
 }
 
-struct SwitchedSet {
+struct FaultySet {
     set: Arc<dyn Target>,
     down: Arc<AtomicBool>,
 }
 
-impl Target for SwitchedSet {
+impl Target for FaultySet {
     fn held<'a>(
         &'a self,
         keys: &'a [String],

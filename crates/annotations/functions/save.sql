@@ -1,29 +1,29 @@
 -- Saving: a note and the job that brings it into the index commit together, or not at all. The mirror's
 -- triggers on the table make the job; `leasehold.tag` names its origin.
 
-create or replace function annotations.document_of(of_url text, of_title text)
+create or replace function annotations.document_of(url text, title text)
 returns bigint
 language plpgsql volatile set search_path = annotations, pg_temp as $$
 declare
     found_id bigint;
 begin
-    select d.id into found_id from annotations.document d where d.url = of_url;
+    select d.id into found_id from annotations.document d where d.url = document_of.url;
     if found_id is not null then
         return found_id;
     end if;
-    insert into annotations.document (url, title) values (of_url, of_title)
+    insert into annotations.document (url, title) values (document_of.url, document_of.title)
     on conflict on constraint document_url_is_known_once do nothing
     returning id into found_id;
     if found_id is null then
         -- A concurrent save inserted the document first, and has committed.
-        select d.id into found_id from annotations.document d where d.url = of_url;
+        select d.id into found_id from annotations.document d where d.url = document_of.url;
     end if;
     return found_id;
 end $$;
 
 create or replace function annotations.create_annotation(
-    author bigint, new_id text, of_url text, of_title text, of_group text, of_kind text,
-    reply_to text, of_quote text, of_selectors jsonb, of_text text, of_tags text[],
+    author bigint, new_id text, url text, title text, group_id text, kind text,
+    reply_to text, quote text, selectors jsonb, text text, tags text[],
     request_key bytea, request_payload bytea
 )
 returns table (id text, replayed boolean)
@@ -33,7 +33,7 @@ declare
     known annotations.request;
     parent annotations.annotation;
     root text;
-    into_group text := of_group;
+    into_group text := create_annotation.group_id;
     on_document bigint;
 begin
     -- The lock that the foreign key to the account takes anyway: saves of one author do not wait for
@@ -41,7 +41,7 @@ begin
     perform from annotations.user_account u
       where u.id = author and u.deleted_at is null for key share;
     if not found then
-        raise exception 'the account is gone' using errcode = 'AN008';
+        raise exception 'the account was deleted' using errcode = 'AN008';
     end if;
     if request_key is not null then
         insert into annotations.request (key_hash, payload_hash, annotation_id)
@@ -51,7 +51,7 @@ begin
             -- waited for it.
             select * into known from annotations.request r where r.key_hash = request_key;
             if known.payload_hash <> request_payload then
-                raise exception 'this key came with something else' using errcode = 'AN002';
+                raise exception 'this idempotency key was used with another payload' using errcode = 'AN002';
             end if;
             return query select known.annotation_id, true;
             return;
@@ -68,13 +68,13 @@ begin
          where a.id = reply_to and u.deleted_at is null
            and a.group_id = any (annotations.readable(author));
         if not found then
-            raise exception 'nothing to reply to' using errcode = 'AN003';
+            raise exception 'there is no such note' using errcode = 'AN003';
         end if;
         -- A caller who names a group means its readers. Writing for other readers would be a leak.
-        if of_group is not null and of_group <> parent.group_id
-           and of_group is distinct from (select g.moved_to from annotations.user_group g
-                                           where g.id = parent.group_id) then
-            raise exception 'a reply is where its conversation is' using errcode = 'AN007';
+        if create_annotation.group_id is not null and create_annotation.group_id <> parent.group_id
+           and create_annotation.group_id is distinct from (
+               select g.moved_to from annotations.user_group g where g.id = parent.group_id) then
+            raise exception 'a reply is in the group of its conversation' using errcode = 'AN007';
         end if;
         into_group := parent.group_id;
         on_document := parent.document_id;
@@ -84,15 +84,16 @@ begin
           where g.id = into_group and g.moved_to is null
             and g.id = any (annotations.readable(author)) for key share;
         if not found then
-            raise exception 'no such group' using errcode = 'AN005';
+            raise exception 'there is no such group' using errcode = 'AN005';
         end if;
-        on_document := annotations.document_of(of_url, of_title);
+        on_document := annotations.document_of(create_annotation.url, create_annotation.title);
     end if;
     perform set_config('leasehold.tag', 'storage.create_annotation', true);
     insert into annotations.annotation
         (id, document_id, user_id, group_id, kind, parent_id, root_id, quote, selectors, text, tags)
-    values (new_id, on_document, author, into_group, of_kind, reply_to, root, of_quote, of_selectors,
-            of_text, of_tags);
+    values (new_id, on_document, author, into_group, create_annotation.kind, reply_to, root,
+            create_annotation.quote, create_annotation.selectors, create_annotation.text,
+            create_annotation.tags);
     return query select new_id, false;
 end $$;
 
@@ -110,13 +111,13 @@ begin
        and a.group_id = any (annotations.readable(author))
        for update of a;
     if found.id is null then
-        raise exception 'no such annotation' using errcode = 'AN003';
+        raise exception 'there is no such note' using errcode = 'AN003';
     end if;
     if found.user_id <> author then
-        raise exception 'somebody else wrote it' using errcode = 'AN006';
+        raise exception 'another user wrote this note' using errcode = 'AN006';
     end if;
     if found.version <> all (expected) then
-        raise exception 'it was changed meanwhile' using errcode = 'AN009';
+        raise exception 'the note was changed meanwhile' using errcode = 'AN009';
     end if;
     return found;
 end $$;
@@ -132,7 +133,7 @@ declare
 begin
     perform set_config('leasehold.tag', 'storage.update_annotation', true);
     if new_text = '' and old.kind <> 'annotation' then
-        raise exception 'a note without a passage needs a text' using errcode = 'AN010';
+        raise exception 'a note without a passage must have a text' using errcode = 'AN010';
     end if;
     -- A moved group matches by the id that users see, and by the one that the row still has.
     if new_group = old.group_id
@@ -141,19 +142,19 @@ begin
     end if;
     if new_group is not null then
         if old.kind = 'reply' then
-            raise exception 'a reply is where its conversation is' using errcode = 'AN007';
+            raise exception 'a reply is in the group of its conversation' using errcode = 'AN007';
         end if;
         perform from annotations.user_group g
           where g.id = new_group and g.moved_to is null
             and g.id = any (annotations.readable(author)) for key share;
         if not found then
-            raise exception 'no such group' using errcode = 'AN005';
+            raise exception 'there is no such group' using errcode = 'AN005';
         end if;
         -- Other users replied for the readers of the old group. A reply that is being saved right now
         -- holds the lock that own() waited for, or finds the new group.
         if exists (select from annotations.annotation r
                     where r.root_id = which and r.user_id <> author) then
-            raise exception 'others have replied' using errcode = 'AN004';
+            raise exception 'other users have replied' using errcode = 'AN004';
         end if;
         update annotations.annotation set group_id = new_group where root_id = which;
     end if;
@@ -179,6 +180,6 @@ begin
     if not found then
         -- Raises the reason.
         perform annotations.own(author, which, expected);
-        raise exception 'no such annotation' using errcode = 'AN003';
+        raise exception 'there is no such note' using errcode = 'AN003';
     end if;
 end $$;

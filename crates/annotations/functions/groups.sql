@@ -1,7 +1,7 @@
 -- Groups: their members, invitations and owners.
 --
 -- A function that needs both locks takes the group's row first, and then the rows of its members, so
--- that two of them cannot deadlock. Error codes: see 010_people.sql.
+-- that two of them cannot deadlock. Error codes: see accounts.sql.
 
 -- Makes a user a member of a group, up to 1000 groups per user: every search reads all of them.
 create or replace function annotations.enter(who bigint, which text)
@@ -12,7 +12,7 @@ begin
     perform from annotations.user_account u
       where u.id = who and u.deleted_at is null for no key update;
     if not found then
-        raise exception 'no such person' using errcode = 'AN012';
+        raise exception 'there is no such user' using errcode = 'AN012';
     end if;
     insert into annotations.membership (group_id, user_id)
     select which, who
@@ -44,7 +44,7 @@ begin
     select g.open into is_open from annotations.user_group g
       where g.id = which and g.id <> '__world__' and g.moved_to is null for key share;
     if not found then
-        raise exception 'no such group' using errcode = 'AN005';
+        raise exception 'there is no such group' using errcode = 'AN005';
     end if;
     -- Deletes the invitation instead of only reading it: an owner who withdraws it at this moment either
     -- wins or comes too late.
@@ -52,7 +52,7 @@ begin
     if not found and not is_open
        and not exists (select from annotations.membership m
                         where m.group_id = which and m.user_id = who) then
-        raise exception 'no such group' using errcode = 'AN005';
+        raise exception 'there is no such group' using errcode = 'AN005';
     end if;
     perform annotations.enter(who, which);
 end $$;
@@ -65,7 +65,7 @@ begin
     perform from annotations.user_group g
       where g.id = which and g.id <> '__world__' and g.moved_to is null for key share;
     if not found then
-        raise exception 'no such group' using errcode = 'AN005';
+        raise exception 'there is no such group' using errcode = 'AN005';
     end if;
     perform annotations.enter(member, which);
 end $$;
@@ -83,7 +83,7 @@ begin
                           where m.group_id = g.id and m.user_id = who))
         for no key update;
     if not found then
-        raise exception 'no such group' using errcode = 'AN005';
+        raise exception 'there is no such group' using errcode = 'AN005';
     end if;
 end $$;
 
@@ -94,28 +94,28 @@ returns void
 language plpgsql volatile set search_path = annotations, pg_temp as $$
 #variable_conflict use_column
 declare
-    person bigint;
+    invited bigint;
 begin
     perform annotations.owned(who, which);
     -- Locks the invited user, so that concurrent invitations count correctly; saves do not wait for this
     -- lock.
-    select u.id into person from annotations.user_account u
+    select u.id into invited from annotations.user_account u
      where u.name = invite.name and u.deleted_at is null for no key update;
     if not found then
-        raise exception 'no such person' using errcode = 'AN012';
+        raise exception 'there is no such user' using errcode = 'AN012';
     end if;
-    if exists (select from annotations.membership m where m.group_id = which and m.user_id = person)
-       or exists (select from annotations.blocked b where b.user_id = person and b.blocked_id = who)
-       or exists (select from annotations.invitation i where i.group_id = which and i.user_id = person) then
+    if exists (select from annotations.membership m where m.group_id = which and m.user_id = invited)
+       or exists (select from annotations.blocked b where b.user_id = invited and b.blocked_id = who)
+       or exists (select from annotations.invitation i where i.group_id = which and i.user_id = invited) then
         return;
     end if;
     -- No single owner can use up a user's limit of open invitations.
     insert into annotations.invitation (group_id, user_id, invited_by)
-    select which, person, who
+    select which, invited, who
      where (select count(*) from annotations.invitation i
-             where i.user_id = person and i.declined_at is null) < 100
+             where i.user_id = invited and i.declined_at is null) < 100
        and (select count(*) from annotations.invitation i
-             where i.user_id = person and i.declined_at is null and i.invited_by = who) < 10;
+             where i.user_id = invited and i.declined_at is null and i.invited_by = who) < 10;
     if not found then
         raise exception 'too many invitations' using errcode = 'AN014';
     end if;
@@ -130,7 +130,7 @@ begin
        set declined_at = coalesce(i.declined_at, statement_timestamp())
      where i.group_id = which and i.user_id = who;
     if not found then
-        raise exception 'no such group' using errcode = 'AN005';
+        raise exception 'there is no such group' using errcode = 'AN005';
     end if;
 end $$;
 
@@ -140,24 +140,24 @@ returns void
 language plpgsql volatile set search_path = annotations, pg_temp as $$
 #variable_conflict use_column
 declare
-    person bigint;
+    to_block bigint;
 begin
     -- The same lock as in invite(): one of the two waits for the other.
     perform from annotations.user_account u where u.id = who for no key update;
-    select u.id into person from annotations.user_account u
+    select u.id into to_block from annotations.user_account u
      where u.name = block_user.name and u.deleted_at is null and u.id <> who for key share;
     if not found then
-        raise exception 'no such person' using errcode = 'AN012';
+        raise exception 'there is no such user' using errcode = 'AN012';
     end if;
     insert into annotations.blocked (user_id, blocked_id)
-    select who, person
+    select who, to_block
      where (select count(*) from annotations.blocked b where b.user_id = who) < 1000
     on conflict do nothing;
     if not found and not exists (select from annotations.blocked b
-                                  where b.user_id = who and b.blocked_id = person) then
-        raise exception 'too many people are blocked' using errcode = 'AN015';
+                                  where b.user_id = who and b.blocked_id = to_block) then
+        raise exception 'too many users are blocked' using errcode = 'AN015';
     end if;
-    delete from annotations.invitation i where i.user_id = who and i.invited_by = person;
+    delete from annotations.invitation i where i.user_id = who and i.invited_by = to_block;
 end $$;
 
 -- Withdraws the open invitations of these groups where no member is left: a user who accepted one would
@@ -181,7 +181,7 @@ begin
                 where g.id = which and g.owner_id = who and g.moved_to is null)
        and exists (select from annotations.membership m where m.group_id = which and m.user_id = who)
        and exists (select from annotations.membership m where m.group_id = which and m.user_id <> who) then
-        raise exception 'an owner leaves others behind' using errcode = 'AN013';
+        raise exception 'the owner must hand the group over first' using errcode = 'AN013';
     end if;
     delete from annotations.membership m where m.group_id = which and m.user_id = who;
     perform annotations.close_empty(array[which]);
@@ -194,21 +194,21 @@ returns void
 language plpgsql volatile set search_path = annotations, pg_temp as $$
 #variable_conflict use_column
 declare
-    person bigint;
+    member bigint;
 begin
     perform annotations.owned(who, which);
-    select u.id into person from annotations.user_account u
+    select u.id into member from annotations.user_account u
      where u.name = remove_member.name and u.deleted_at is null
        and (exists (select from annotations.membership m
                      where m.group_id = which and m.user_id = u.id)
             or exists (select from annotations.invitation i
                         where i.group_id = which and i.user_id = u.id));
     if not found then
-        raise exception 'no such person' using errcode = 'AN012';
+        raise exception 'there is no such user' using errcode = 'AN012';
     end if;
     delete from annotations.invitation i
-     where i.group_id = which and i.user_id = person and i.declined_at is null;
-    perform annotations.leave_group(person, which);
+     where i.group_id = which and i.user_id = member and i.declined_at is null;
+    perform annotations.leave_group(member, which);
 end $$;
 
 -- Makes a member the owner of a group; `who` is the owner so far, null: an operator.
@@ -217,18 +217,18 @@ returns void
 language plpgsql volatile set search_path = annotations, pg_temp as $$
 #variable_conflict use_column
 declare
-    person bigint;
+    new_owner bigint;
 begin
     -- Leaving takes the same lock: a member found here is still one when this commits.
     perform annotations.owned(who, which);
-    select u.id into person
+    select u.id into new_owner
       from annotations.user_account u
       join annotations.membership m on m.user_id = u.id and m.group_id = which
      where u.name = hand_over.name and u.deleted_at is null;
     if not found then
-        raise exception 'no such person' using errcode = 'AN012';
+        raise exception 'there is no such user' using errcode = 'AN012';
     end if;
-    update annotations.user_group g set owner_id = person where g.id = which;
+    update annotations.user_group g set owner_id = new_owner where g.id = which;
 end $$;
 
 -- Moves a group into another one. From this commit on only readers of the other group read its notes.
@@ -248,7 +248,7 @@ begin
                                 where m.group_id = g.id and m.user_id = who))) <> 2
        -- Only an operator may make a group public: its members wrote for each other.
        or (target = '__world__' and who is not null) then
-        raise exception 'no such group' using errcode = 'AN005';
+        raise exception 'there is no such group' using errcode = 'AN005';
     end if;
     update annotations.user_group set moved_to = target where id = which or moved_to = which;
     delete from annotations.membership where group_id = which;

@@ -5,11 +5,11 @@ use annotations::index::{Cursor, Query};
 use leasehold::mirror::{ItemError, Range, Written};
 use serde_json::json;
 
-use super::rig::{asking, each, gone, held, living, note, put, write};
+use super::fixture::{asking, each, gone, held, living, note, put, write};
 
 #[tokio::test]
-async fn f11_one_document_that_is_refused_keeps_no_other_out() {
-    each(async |rig| {
+async fn f11_refused_document_does_not_stop_the_others() {
+    each(async |fixture| {
         let long = "x".repeat(KEY_BYTES + 1);
         let batch = [
             put("first", 1, note("", 1)),
@@ -22,21 +22,21 @@ async fn f11_one_document_that_is_refused_keeps_no_other_out() {
             gone("negative", -1),
             put("last", 1, note("", 1)),
         ];
-        let answers = rig.set.write(&batch).await.unwrap();
+        let answers = fixture.set.write(&batch).await.unwrap();
         assert_eq!((&answers[0], &answers[8]), (&Ok(Written::Stored), &Ok(Written::Stored)));
         for (at, answer) in answers.iter().enumerate().take(8).skip(1) {
             assert!(matches!(answer, Err(ItemError::Refused(_))), "{at}: {answer:?}");
         }
-        assert_eq!(held(&rig.set, "last").await, living(1));
-        assert_eq!(rig.set.digest(&Range::default()).await.unwrap().count, 2);
-        assert_eq!(held(&rig.set, &long).await, None);
+        assert_eq!(held(&fixture.set, "last").await, living(1));
+        assert_eq!(fixture.set.digest(&Range::default()).await.unwrap().count, 2);
+        assert_eq!(held(&fixture.set, &long).await, None);
     })
     .await;
 }
 
 #[tokio::test]
-async fn text_of_every_kind_is_stored() {
-    each(async |rig| {
+async fn unusual_texts_are_stored() {
+    each(async |fixture| {
         let texts = [
             String::new(),
             "\u{0}\u{1}\u{7f}\u{feff}\u{202e}".to_owned(),
@@ -48,11 +48,11 @@ async fn text_of_every_kind_is_stored() {
         ];
         for (at, text) in texts.iter().enumerate() {
             let key = format!("k{at}\n\"\\ ü");
-            let stored = write(&rig.set, put(&key, 1, note(text, 1))).await;
+            let stored = write(&fixture.set, put(&key, 1, note(text, 1))).await;
             assert_eq!(stored, Ok(Written::Stored), "{at}");
-            assert_eq!(held(&rig.set, &key).await, living(1));
+            assert_eq!(held(&fixture.set, &key).await, living(1));
         }
-        let digest = rig.set.digest(&Range::default()).await.unwrap();
+        let digest = fixture.set.digest(&Range::default()).await.unwrap();
         assert_eq!(digest.count, texts.len() as u64);
     })
     .await;
@@ -60,7 +60,7 @@ async fn text_of_every_kind_is_stored() {
 
 #[tokio::test]
 async fn fields_at_their_limits_are_stored() {
-    each(async |rig| {
+    each(async |fixture| {
         let long = "k".repeat(KEYWORD_BYTES);
         let document = json!({
             "url": long, "user": long, "group": long, "kind": long, "parent": long, "root": long,
@@ -68,18 +68,21 @@ async fn fields_at_their_limits_are_stored() {
             "created": i64::MIN, "updated": i64::MAX,
         });
         let key = "ü".repeat(KEY_BYTES / 2);
-        assert_eq!(write(&rig.set, put(&key, i64::MAX - 1, document)).await, Ok(Written::Stored));
-        assert_eq!(held(&rig.set, &key).await, living(i64::MAX - 1));
+        assert_eq!(
+            write(&fixture.set, put(&key, i64::MAX - 1, document)).await,
+            Ok(Written::Stored)
+        );
+        assert_eq!(held(&fixture.set, &key).await, living(i64::MAX - 1));
         let query = Query { url: Some(long), tag: Some("TAG 999".to_owned()), ..asking() };
-        assert_eq!(rig.ids(&query).await, [key]);
+        assert_eq!(fixture.ids(&query).await, [key]);
     })
     .await;
 }
 
 #[tokio::test]
-async fn questions_at_their_limits_are_answered() {
-    each(async |rig| {
-        write(&rig.set, put("a", 1, note("word", 1))).await.unwrap();
+async fn queries_at_their_limits_succeed() {
+    each(async |fixture| {
+        write(&fixture.set, put("a", 1, note("word", 1))).await.unwrap();
         let huge = "word ".repeat(100_000);
         let queries = [
             Query { words: Some(huge.clone()), ..asking() },
@@ -92,7 +95,7 @@ async fn questions_at_their_limits_are_answered() {
             Query { after: Some(Cursor { updated: i64::MAX, id: "x".repeat(512) }), ..asking() },
         ];
         for (at, query) in queries.iter().enumerate() {
-            let answered = rig.search.search(query).await;
+            let answered = fixture.search.search(query).await;
             assert!(answered.is_ok(), "{at}: {answered:?}");
         }
     })
