@@ -1,5 +1,5 @@
 -- The jobs of Leasehold as an inbox: one table of messages with a status, in the words of articles about
--- that pattern. The view only renames: `leasehold.jobs` decides about every state.
+-- that pattern. The view only renames: `leasehold.jobs` computes every state.
 create or replace view inbox as
 select j.id,
        case when j.state = 'running' then 'processing'

@@ -1,11 +1,11 @@
-// Claims jobs and prints letters until SIGTERM or Ctrl-C, then hands back what it has not begun.
+// Claims jobs and prints letters until SIGTERM or Ctrl-C, then releases the jobs that it has not started.
 //
 // Usage: DATABASE_URL=postgres://... node consume.mjs
 //
 // Needs `npm ci` in this folder. LEASE sets the length of a lease, such as "10 seconds".
 //
-// Claims reclaim what dead consumers left. Where no worker of the library runs, let cron call
-// "select * from leasehold.housekeep()" every minute, to prune and to set late jobs aside.
+// A claim also reclaims jobs of dead consumers. Where no worker of the library runs, let cron call
+// "select * from leasehold.housekeep()" every minute: it prunes, and buries jobs that expired.
 
 import os from 'node:os'
 import pg from 'pg'
@@ -17,7 +17,7 @@ const LEASE = process.env.LEASE ?? '30 seconds'
 // Another worker owns the job now: roll back and drop the result.
 class LeaseLost extends Error {}
 
-// The work itself. What it writes is committed together with the end of the job.
+// Prints a letter. Its writes commit together with the completion of the job.
 async function printLetter(client, kwargs) {
   const { rows } = await client.query('select receiver from letter where number = $1', [kwargs.letter])
   if (rows.length === 0) throw new Error(`there is no letter ${kwargs.letter}`)
@@ -34,13 +34,13 @@ async function connect() {
     keepAlive: true,
     application_name: 'consume.mjs',
   })
-  // Without a listener a broken connection would end the process; the next query says so anyway.
+  // Without a listener a broken connection would end the process; the next query fails anyway.
   client.on('error', () => {})
   await client.connect()
   return client
 }
 
-// Wakes the loop that waits for work, so that a stop does not have to wait for it.
+// Ends the pause of the loop, so that a stop takes effect at once.
 let stopping = false
 let wake = () => {}
 function stop() {
@@ -57,8 +57,8 @@ function pause(milliseconds) {
   })
 }
 
-// Renews one lease on a connection of its own, as long as the work takes: on the connection that
-// works it would have to wait for the work.
+// Renews one lease on a connection of its own while the work runs: on the connection of the work the renewal
+// would wait for the work.
 function keepRenewing(renewer, generation, leaseSeconds) {
   const lease = { lost: false, end: () => clearInterval(timer) }
   const timer = setInterval(async () => {
@@ -67,13 +67,13 @@ function keepRenewing(renewer, generation, leaseSeconds) {
       // 'renewed', 'busy' and 'ended' are fine.
       if (rows[0].state === 'lost') lease.lost = true
     } catch {
-      // Try again at the next turn. If the lease runs out meanwhile, the fence refuses us.
+      // Retry in the next round. If the lease runs out meanwhile, the fence refuses the completion.
     }
   }, leaseSeconds * 1000 / 3)
   return lease
 }
 
-// One job: the work and its completion in one transaction.
+// Runs one job: the work and its completion are one transaction.
 async function work(client, job, lease) {
   // Numbers beyond 2^53 lose digits in JavaScript; pg gives bigint as text, which is right here.
   const fence = [job.id, job.lease_generation]
@@ -92,15 +92,15 @@ async function work(client, job, lease) {
       return
     }
     const { rows } = await client.query(
-      'select leasehold.fail($1::bigint, $2::bigint, $3) as verdict', [...fence, String(error)])
-    console.log(`${rows[0].verdict} ${job.id}`) // retry, buried, cancelled or lost
+      'select leasehold.fail($1::bigint, $2::bigint, $3) as outcome', [...fence, String(error)])
+    console.log(`${rows[0].outcome} ${job.id}`) // retry, buried, cancelled or lost
   }
 }
 
 async function claim(client) {
   const { rows } = await client.query(
     `select id, name, kwargs, lease_generation, extract(epoch from lease)::float8 as lease_seconds
-       from leasehold.claim($1, $2, batch => 10, lease => $3::interval, names => $4)`,
+       from leasehold.claim($1, $2, claim_size => 10, lease => $3::interval, names => $4)`,
     [WORKER, QUEUE, LEASE, Object.keys(handlers)])
   return rows
 }

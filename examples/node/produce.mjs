@@ -32,7 +32,7 @@ async function transaction(work) {
 }
 
 await transaction(async () => {
-  // Two producers that start together must not both make the tables.
+  // Two producers that start together must not both create the tables.
   await client.query("select pg_advisory_xact_lock(hashtext('letter'))")
   await client.query(TABLES)
 })
@@ -41,7 +41,7 @@ let fresh = 0
 for (let number = first; number < first + count; number++) {
   const inserted = await transaction(async () => {
     await client.query('insert into letter values ($1, $2) on conflict do nothing', [number, `reader ${number}`])
-    // The key makes a repeated run harmless: the second call answers with the first job.
+    // The key makes a repeated run harmless: the second call returns the first job.
     const { rows } = await client.query(
       `select job_id, inserted from leasehold.enqueue(
          'letter.print', $1::jsonb, queue => 'letters', key => $2)`,

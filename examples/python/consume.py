@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Claims jobs and prints letters until SIGTERM or Ctrl-C, then hands back what it has not begun.
+"""Claims jobs and prints letters until SIGTERM or Ctrl-C, then releases the jobs that it has not started.
 
 Usage: DATABASE_URL=postgres://... consume.py
 
-Needs psycopg2 (Debian: python3-psycopg2). LEASE sets the length of a lease, such as "10 seconds".
+Needs psycopg2: python3 -m pip install psycopg2-binary, or python3-psycopg2 on Debian. LEASE sets the length of a lease, such as "10 seconds".
 
-Claims reclaim what dead consumers left. Where no worker of the library runs, let cron call
-"select * from leasehold.housekeep()" every minute, to prune and to set late jobs aside.
+A claim also reclaims jobs of dead consumers. Where no worker of the library runs, let cron call
+"select * from leasehold.housekeep()" every minute: it prunes, and buries jobs that expired.
 """
 
 import os
@@ -39,7 +39,7 @@ def connect():
 
 
 def print_letter(cursor, kwargs):
-    """The work itself. What it writes is committed together with the end of the job."""
+    """Prints a letter. Its writes commit together with the completion of the job."""
     cursor.execute("select receiver from letter where number = %s", (kwargs["letter"],))
     row = cursor.fetchone()
     if row is None:
@@ -83,14 +83,14 @@ class Renewal:
                     if cursor.fetchone()[0] == "lost":
                         self.lost.set()  # 'renewed', 'busy' and 'ended' are fine
             except psycopg2.Error:
-                # Try again at the next turn. If the lease runs out meanwhile, the fence refuses us.
+                # Retry in the next round. If the lease runs out meanwhile, the fence refuses the completion.
                 connection = None
         if connection is not None:
             connection.close()
 
 
 def work(connection, job, renewal):
-    """One job: the work and its completion in one transaction."""
+    """Runs one job: the work and its completion are one transaction."""
     job_id, name, kwargs, generation = job
     try:
         if renewal.lost.is_set():
@@ -104,8 +104,8 @@ def work(connection, job, renewal):
     except LeaseLost:
         print(f"lost {job_id}", flush=True)
     except psycopg2.OperationalError:
-        raise  # no database: whoever started us starts us again, and the lease brings the job back
-    except Exception as error:  # noqa: BLE001: whatever it was, the job must know
+        raise  # no database: the supervisor restarts this process, and the job returns after its lease
+    except Exception as error:  # noqa: BLE001: record every error with the job
         with connection, connection.cursor() as cursor:
             cursor.execute("select leasehold.fail(%s, %s, %s)", (job_id, generation, f"{type(error).__name__}: {error}"))
             print(f"{cursor.fetchone()[0]} {job_id}", flush=True)  # retry, buried, cancelled or lost
@@ -115,7 +115,7 @@ def claim(connection):
     with connection, connection.cursor() as cursor:
         cursor.execute(
             "select id, name, kwargs, lease_generation, extract(epoch from lease)::float8"
-            "  from leasehold.claim(%s, %s, batch => 10, lease => %s::interval, names => %s)",
+            "  from leasehold.claim(%s, %s, claim_size => 10, lease => %s::interval, names => %s)",
             (WORKER, QUEUE, LEASE, list(HANDLERS)),
         )
         return cursor.fetchall()

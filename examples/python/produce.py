@@ -3,7 +3,8 @@
 
 Usage: DATABASE_URL=postgres://... produce.py FIRST COUNT
 
-Needs psycopg2 (Debian: python3-psycopg2) and a migrated database (leasehold migrate up).
+Needs psycopg2 (python3 -m pip install psycopg2-binary, or python3-psycopg2 on Debian) and a migrated database
+(leasehold migrate up).
 """
 
 import json
@@ -25,7 +26,7 @@ def main():
     connection = psycopg2.connect(os.environ["DATABASE_URL"], connect_timeout=10)
     # `with connection` is one transaction: committed at its end, rolled back by an exception.
     with connection, connection.cursor() as cursor:
-        # Two producers that start together must not both make the tables.
+        # Two producers that start together must not both create the tables.
         cursor.execute("select pg_advisory_xact_lock(hashtext('letter'))")
         cursor.execute(TABLES)
     new = 0
@@ -34,7 +35,7 @@ def main():
             cursor.execute(
                 "insert into letter values (%s, %s) on conflict do nothing", (number, f"reader {number}")
             )
-            # The key makes a repeated run harmless: the second call answers with the first job.
+            # The key makes a repeated run harmless: the second call returns the first job.
             cursor.execute(
                 "select job_id, inserted from leasehold.enqueue("
                 " 'letter.print', %s::jsonb, queue => 'letters', key => %s)",

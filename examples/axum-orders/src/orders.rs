@@ -1,4 +1,4 @@
-//! The HTTP side: each order that comes in enqueues a job.
+//! The HTTP side: each order enqueues a job.
 
 use axum::extract::{Path, State};
 use axum::http::{HeaderMap, StatusCode};
@@ -30,7 +30,7 @@ pub struct Order {
     pub receipt: Option<String>,
 }
 
-/// Stores the order, enqueues the receipt and takes the goods from the shelf: all or nothing.
+/// Stores the order, enqueues the receipt and takes the goods from the shelf, all in one transaction.
 ///
 /// A client that got no response repeats the request with the same `Idempotency-Key` and gets the
 /// order that the first request created.
@@ -136,7 +136,7 @@ impl From<EnqueueError> for Refusal {
 impl IntoResponse for Refusal {
     fn into_response(self) -> Response {
         let (status, text) = match self {
-            Self::OutOfStock => (StatusCode::CONFLICT, "not enough of that on the shelf"),
+            Self::OutOfStock => (StatusCode::CONFLICT, "not enough of this item on the shelf"),
             Self::KeyTaken => {
                 (StatusCode::UNPROCESSABLE_ENTITY, "this Idempotency-Key belongs to another order")
             }

@@ -30,7 +30,7 @@ const TABLES: &str = "
 
 pub type Problem = Box<dyn std::error::Error + Send + Sync>;
 
-/// The shop, ready to open.
+/// The shop, connected and with its tables.
 pub struct Shop {
     leasehold: Leasehold,
     pool: PgPool,
@@ -52,38 +52,38 @@ impl Shop {
         stop: impl Future<Output = ()>,
     ) -> Result<(), Problem> {
         // One stop for both. When either half ends, for any reason, the other ends too.
-        let (tell, told) = watch::channel(false);
-        let stopped = |mut told: watch::Receiver<bool>| async move {
+        let (stop_both, stopping) = watch::channel(false);
+        let stopped = |mut stopping: watch::Receiver<bool>| async move {
             // An error means that the sender is gone, which is a stop as well.
-            let _ = told.wait_for(|stop| *stop).await;
+            let _ = stopping.wait_for(|stop| *stop).await;
         };
         let server = axum::serve(listener, orders::routes(self.pool))
-            .with_graceful_shutdown(stopped(told.clone()));
+            .with_graceful_shutdown(stopped(stopping.clone()));
         let worker = self
             .leasehold
             .worker_with(Letterhead("The Tea Shop".to_owned()))
             .name("axum-orders")
             .handle(send_receipt)
-            .run_until(stopped(told));
+            .run_until(stopped(stopping));
 
         let serving = async {
             let served = server.await.map_err(Problem::from);
-            let _ = tell.send(true);
+            let _ = stop_both.send(true);
             served
         };
         let working = async {
             let worked = worker.await.map_err(Problem::from);
-            let _ = tell.send(true);
+            let _ = stop_both.send(true);
             worked
         };
-        let stopping = async {
-            let mut ended = tell.subscribe();
+        let waiting = async {
+            let mut ended = stop_both.subscribe();
             tokio::select! {
-                () = stop => { let _ = tell.send(true); }
+                () = stop => { let _ = stop_both.send(true); }
                 _ = ended.wait_for(|stop| *stop) => {}
             }
         };
-        let (served, worked, ()) = tokio::join!(serving, working, stopping);
+        let (served, worked, ()) = tokio::join!(serving, working, waiting);
         served.and(worked)
     }
 }

@@ -39,7 +39,7 @@ impl Shop {
             .expect("the shop starts");
         let mut lines = BufReader::new(process.stdout.take().expect("a pipe")).lines();
         let first = timeout(LIMIT, lines.next_line()).await.expect("a first line in time");
-        let first = first.expect("readable").expect("the shop says where it listens");
+        let first = first.expect("readable").expect("the shop prints its address");
         let address = first.strip_prefix("listening on ").expect("an address").to_owned();
         Self { process, address, http: leasehold_testing::http::client() }
     }
@@ -49,23 +49,23 @@ impl Shop {
         if let Some(key) = key {
             request = request.header("Idempotency-Key", key);
         }
-        let answer = request.timeout(LIMIT).send().await.expect("an answer");
-        let status = answer.status();
-        (status, answer.json().await.expect("JSON"))
+        let response = request.timeout(LIMIT).send().await.expect("a response");
+        let status = response.status();
+        (status, response.json().await.expect("JSON"))
     }
 
-    async fn look_at(&self, id: i64) -> (StatusCode, Value) {
+    async fn read(&self, id: i64) -> (StatusCode, Value) {
         let request = self.http.get(format!("{}/orders/{id}", self.address)).timeout(LIMIT);
-        let answer = request.send().await.expect("an answer");
-        let status = answer.status();
-        (status, answer.json().await.expect("JSON"))
+        let response = request.send().await.expect("a response");
+        let status = response.status();
+        (status, response.json().await.expect("JSON"))
     }
 
     /// Polls until the receipt has been sent.
     async fn receipt(&self, id: i64) -> String {
         let asking = async {
             loop {
-                if let (_, Value::Object(order)) = self.look_at(id).await
+                if let (_, Value::Object(order)) = self.read(id).await
                     && let Some(Value::String(text)) = order.get("receipt")
                 {
                     return text.clone();
@@ -106,7 +106,7 @@ async fn until(client: &Client, sql: &str) {
 }
 
 #[tokio::test]
-async fn an_order_leaves_one_receipt() {
+async fn order_gets_one_receipt() {
     let database = TestDatabase::new().await;
     let shop = Shop::open(&database).await;
     let (status, body) = shop.order(None, json!({"item": "teapot", "quantity": 2})).await;
@@ -118,14 +118,14 @@ async fn an_order_leaves_one_receipt() {
     let client = database.connect_directly().await;
     assert_eq!(count(&client, "select count(*) from receipts").await, 1);
     assert_eq!(count(&client, "select count(*) from leasehold.job").await, 0);
-    assert_eq!(count(&client, "select count(*) from leasehold.finished_job").await, 1);
-    let stopped = "select count(*) from leasehold.worker where stopped_at is not null";
+    assert_eq!(count(&client, "select count(*) from leasehold_internal.finished_job").await, 1);
+    let stopped = "select count(*) from leasehold_internal.worker where stopped_at is not null";
     // The worker waits only briefly for the database to confirm that it unregistered.
     until(&client, stopped).await;
 }
 
 #[tokio::test]
-async fn a_request_that_is_rolled_back_leaves_no_order_and_no_job() {
+async fn rolled_back_request_leaves_no_order_and_no_job() {
     let database = TestDatabase::new().await;
     let shop = Shop::open(&database).await;
     let (status, body) = shop.order(None, json!({"item": "teapot", "quantity": 11})).await;
@@ -142,7 +142,7 @@ async fn a_request_that_is_rolled_back_leaves_no_order_and_no_job() {
 }
 
 #[tokio::test]
-async fn repeating_a_request_with_its_key_makes_one_order_and_one_job() {
+async fn repeated_request_with_its_key_makes_one_order_and_one_job() {
     let database = TestDatabase::new().await;
     let shop = Shop::open(&database).await;
     let ask = || shop.order(Some("k-1"), json!({"item": "cup", "quantity": 3}));
@@ -165,7 +165,7 @@ async fn repeating_a_request_with_its_key_makes_one_order_and_one_job() {
 }
 
 #[tokio::test]
-async fn a_shop_killed_over_a_receipt_leaves_one_when_it_is_back() {
+async fn killed_shop_writes_one_receipt_after_a_restart() {
     let database = TestDatabase::new().await;
     let shop = Shop::open(&database).await;
     // The receipt cannot be written while this lock is held.
@@ -182,7 +182,9 @@ async fn a_shop_killed_over_a_receipt_leaves_one_when_it_is_back() {
     let begun = count(&client, "select attempts::bigint from leasehold.job").await;
     lock.rollback().await.expect("unlocked");
     client
-        .batch_execute("update leasehold.lease set lease_expires_at = now() - interval '1 second'")
+        .batch_execute(
+            "update leasehold_internal.lease set lease_expires_at = now() - interval '1 second'",
+        )
         .await
         .expect("the lease is over");
 
@@ -190,14 +192,14 @@ async fn a_shop_killed_over_a_receipt_leaves_one_when_it_is_back() {
     assert_eq!(shop.receipt(body["id"].as_i64().expect("an id")).await, "The Tea Shop: 1 × teapot");
     shop.close().await;
     assert_eq!(count(&client, "select count(*) from receipts").await, 1);
-    let attempts = "select attempts::bigint from leasehold.finished_job";
+    let attempts = "select attempts::bigint from leasehold_internal.finished_job";
     assert_eq!(count(&client, attempts).await, begun + 1);
 }
 
 #[tokio::test]
-async fn an_unknown_order_is_not_found() {
+async fn unknown_order_is_not_found() {
     let database = TestDatabase::new().await;
     let shop = Shop::open(&database).await;
-    assert_eq!(shop.look_at(7).await.0, StatusCode::NOT_FOUND);
+    assert_eq!(shop.read(7).await.0, StatusCode::NOT_FOUND);
     shop.close().await;
 }

@@ -11,13 +11,13 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         .status("state", States::new("live", "ending", "ended"))
         .columns(["login"])
         .when(When::nightly("00:00", "Europe/Madrid")?)
-        // In the statement that ends them: once per session, however often a worker dies.
+        // Runs in the statement that ends the sessions: once per session, however often a worker dies.
         .finishing(
             "update logins set open_sessions = open_sessions - f.n
                from (select login, count(*) as n from finished group by login order by login) f
               where logins.login = f.login",
         )
-        // Work outside the database, before that. After a crash it may happen again.
+        // Runs before that, for work outside the database. After a crash it may run again.
         .handle(|batch| async move {
             for row in batch.rows() {
                 println!("goodbye, {}", row.get::<_, &str>("login"));
@@ -25,7 +25,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
             Ok(())
         });
     // Adds the columns `claimed_at` and `claim` and two partial indexes, where they are missing.
-    Sweep::install(&sweep, &mut *leasehold.pool().get().await?).await?;
+    sweep.install(&mut *leasehold.pool().get().await?).await?;
     leasehold.worker().sweep(sweep).run_until_signal().await?;
     Ok(())
 }

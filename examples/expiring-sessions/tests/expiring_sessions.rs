@@ -45,10 +45,13 @@ async fn until(client: &Client, sql: &str) {
 }
 
 #[tokio::test]
-async fn sessions_that_expired_end_once_and_the_others_go_on() {
+async fn expired_sessions_end_once_and_others_stay() {
     let database = TestDatabase::new().await;
     let client = database.connect_directly().await;
-    client.batch_execute("drop schema leasehold cascade").await.expect("an empty database");
+    client
+        .batch_execute("drop schema leasehold, leasehold_internal cascade")
+        .await
+        .expect("an empty database");
     client.batch_execute(TABLES).await.expect("tables");
     let child = Command::new(env!("CARGO_BIN_EXE_expiring-sessions"))
         .env("DATABASE_URL", database.url())
@@ -61,17 +64,17 @@ async fn sessions_that_expired_end_once_and_the_others_go_on() {
     until(&client, "select count(*) = 3 from sessions where state = 'ended'").await;
     let interrupt = ["-INT", &program.0.id().to_string()];
     assert!(Command::new("kill").args(interrupt).status().expect("sent").success());
-    let output = program.0.stdout.take().expect("its output");
+    let stdout = program.0.stdout.take().expect("its output");
     let ended = tokio::task::spawn_blocking(move || {
-        let said = std::io::read_to_string(output).expect("text");
-        (program.0.wait().expect("an end"), said)
+        let output = std::io::read_to_string(stdout).expect("text");
+        (program.0.wait().expect("an end"), output)
     });
-    let (status, said) = tokio::time::timeout(Duration::from_secs(60), ended)
+    let (status, output) = tokio::time::timeout(Duration::from_secs(60), ended)
         .await
         .expect("in time")
         .expect("ended");
     assert!(status.success(), "{status}");
-    let mut names: Vec<&str> = said.lines().collect();
+    let mut names: Vec<&str> = output.lines().collect();
     names.sort_unstable();
     assert_eq!(names, ["goodbye, ada", "goodbye, ada", "goodbye, grace"]);
     until(&client, "select (select open_sessions from logins where login = 'ada') = 1").await;
@@ -79,6 +82,6 @@ async fn sessions_that_expired_end_once_and_the_others_go_on() {
 }
 
 #[test]
-fn the_example_takes_less_than_40_lines() {
+fn example_has_fewer_than_40_lines() {
     assert!(SAMPLE.lines().count() < 40, "{} lines", SAMPLE.lines().count());
 }

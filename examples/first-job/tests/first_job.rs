@@ -20,10 +20,13 @@ const SHOWN: [(&str, &str); 2] = [
 ];
 
 #[tokio::test]
-async fn the_first_job_of_a_newcomer_runs_on_an_empty_database() {
+async fn first_job_runs_on_an_empty_database() {
     let database = TestDatabase::new().await;
     let client = database.connect_directly().await;
-    client.batch_execute("drop schema leasehold cascade").await.expect("an empty database");
+    client
+        .batch_execute("drop schema leasehold, leasehold_internal cascade")
+        .await
+        .expect("an empty database");
     let url = database.url();
     let run = tokio::task::spawn_blocking(move || {
         Command::new(env!("CARGO_BIN_EXE_first-job")).env("DATABASE_URL", url).output()
@@ -33,13 +36,16 @@ async fn the_first_job_of_a_newcomer_runs_on_an_empty_database() {
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{errors}");
     assert_eq!(String::from_utf8_lossy(&output.stdout), "sent to ada@example.com\n");
-    let done = client.query("select name from leasehold.finished_job", &[]).await.expect("history");
+    let done = client
+        .query("select name from leasehold_internal.finished_job", &[])
+        .await
+        .expect("history");
     assert_eq!(done.len(), 1);
     assert_eq!(done[0].get::<_, &str>(0), "email.send");
 }
 
 #[tokio::test]
-async fn the_worker_that_stays_works_until_sigterm() {
+async fn mail_worker_runs_until_sigterm() {
     let database = TestDatabase::new().await;
     let client = database.connect_directly().await;
     let mut worker = Command::new(env!("CARGO_BIN_EXE_mail-worker"))
@@ -50,7 +56,7 @@ async fn the_worker_that_stays_works_until_sigterm() {
     let enqueue = "select leasehold.enqueue('email.send', '{\"to\":\"ada@example.com\"}')";
     client.batch_execute(enqueue).await.expect("enqueued");
     let working = async {
-        let done = "select from leasehold.finished_job where outcome = 'completed'";
+        let done = "select from leasehold_internal.finished_job where outcome = 'completed'";
         while client.query(done, &[]).await.expect("history").is_empty() {
             tokio::time::sleep(std::time::Duration::from_millis(10)).await;
         }
@@ -64,14 +70,14 @@ async fn the_worker_that_stays_works_until_sigterm() {
 }
 
 #[test]
-fn the_samples_take_at_most_25_lines() {
+fn samples_have_at_most_25_lines() {
     for (path, sample) in SHOWN {
         assert!(sample.lines().count() <= 25, "{path}: {} lines", sample.lines().count());
     }
 }
 
 #[test]
-fn the_readme_shows_the_samples_that_the_tests_run() {
+fn readme_shows_the_tested_samples() {
     for (path, sample) in SHOWN {
         let mark = format!("<!-- sample: {path} -->");
         let (_, after) = README.split_once(&mark).expect("README.md has the mark of the sample");

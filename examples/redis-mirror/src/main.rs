@@ -1,7 +1,8 @@
 use std::time::Duration;
 
 use leasehold::Leasehold;
-use leasehold::mirror::{Mirror, RedisHash};
+use leasehold::mirror::Mirror;
+use leasehold::redis::RedisHash;
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -20,7 +21,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         .target(RedisHash::new(&std::env::var("REDIS_URL")?, "books")?);
     // Adds the column `version`, the triggers that raise it and enqueue jobs, and an index in the
     // order of the store, where they are missing.
-    Mirror::install(&mirror, &mut *leasehold.pool().get().await?).await?;
+    mirror.install(&mut *leasehold.pool().get().await?).await?;
     leasehold.worker().mirror(mirror).run_until_signal().await?;
     Ok(())
 }

@@ -1,0 +1,16 @@
+//! The recipes of docs/cookbook.md, one file each. The page shows these files, and the tests run them.
+
+#![forbid(unsafe_code)]
+
+pub mod cron;
+pub mod diesel;
+pub mod hooks;
+pub mod later;
+pub mod retries;
+pub mod slots;
+pub mod sqlx_0_8;
+pub mod sqlx_0_9;
+pub mod state;
+pub mod stop;
+pub mod transaction;
+pub mod unique;
