@@ -1,7 +1,7 @@
 # Puts what the scripts need on this machine, and only what is missing. Sourced, not run.
 #
 # Nothing here starts a database: Leasehold starts private ones of its own, on free ports, and a
-# default cluster on port 5432 would only stand in somebody's way.
+# default cluster on port 5432 would only occupy the port.
 # shellcheck shell=bash
 
 # ---- What is needed -----------------------------------------------------------------------------
@@ -108,7 +108,7 @@ need_debian_packages() {
     local wanted=()
     has_postgres_server || wanted+=(postgresql)
     have cc || wanted+=(gcc libc6-dev)
-    # Without it nothing that downloads over TLS believes anybody.
+    # Without root certificates every download over TLS fails.
     [[ -e /etc/ssl/certs/ca-certificates.crt ]] || wanted+=(ca-certificates)
     if [[ $1 == test ]]; then
         have pgbouncer || [[ -x /usr/sbin/pgbouncer ]] || wanted+=(pgbouncer)
@@ -152,7 +152,7 @@ apt_install() {
     if [[ $made_policy == yes ]]; then as_root rm -f "$no_services"; fi
     [[ $status == 0 ]] || die "apt-get could not install: $*" \
         "Its own words are above. Install these packages, then start again."
-    # These packages enable their service for the next boot; nobody here uses it.
+    # These packages enable their service for the next boot, and nothing here uses it.
     local service
     for service in pgbouncer redis-server; do
         if [[ " $* " == *" $service "* && -d /run/systemd/system ]]; then
