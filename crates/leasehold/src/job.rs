@@ -326,8 +326,8 @@ mod tests {
             assert_eq!(cause.to_string().parse(), Ok(*cause));
             assert_eq!(serde_json::to_value(cause).unwrap(), cause.as_str());
         }
-        let error = "pending".parse::<JobState>().unwrap_err().to_string();
-        assert!(error.starts_with("\"pending\" is not a state; use one of scheduled, "), "{error}");
+        let error = "finished".parse::<JobState>().unwrap_err().to_string();
+        assert!(error.starts_with("\"finished\" is not a state; use one of scheduled, "), "{error}");
     }
 
     #[test]

@@ -20,13 +20,13 @@ fn saves() -> usize {
 async fn f11_outage_under_load_loses_no_save() {
     let fixture = Arc::new(Fixture::with(Settings { direct: true, ..settings() }).await);
     let number = saves();
-    let mut people = Vec::new();
+    let mut readers = Vec::new();
     for name in 0..10 {
-        people.push(fixture.user(&format!("reader{name}")).await);
+        readers.push(fixture.user(&format!("reader{name}")).await);
     }
     let mut before = Vec::new();
     for number in 0..100 {
-        let note = fixture.note(&people[0], &format!("before {number}")).await;
+        let note = fixture.note(&readers[0], &format!("before {number}")).await;
         before.push((0, note.id));
     }
     fixture.bring_forward().await;
@@ -44,7 +44,7 @@ async fn f11_outage_under_load_loses_no_save() {
 
     let saved: Vec<_> = futures_util::stream::iter(0..number)
         .map(|at| {
-            let (fixture, author) = (Arc::clone(&fixture), people[at % people.len()].clone());
+            let (fixture, author) = (Arc::clone(&fixture), readers[at % readers.len()].clone());
             async move {
                 let word = format!("note{at:05}");
                 let note = fixture.notes.create(&author, passage(&word));
@@ -79,7 +79,7 @@ async fn f11_outage_under_load_loses_no_save() {
     let taken_back = again.len().div_ceil(2);
     futures_util::stream::iter(again)
         .for_each_concurrent(8, |(at, (author, id))| {
-            let (fixture, author) = (&fixture, &people[*author]);
+            let (fixture, author) = (&fixture, &readers[*author]);
             async move {
                 if at % 2 == 0 {
                     answered(fixture.notes.delete(author, id)).await.expect("no deletion fails");

@@ -86,7 +86,7 @@ async fn every_change_raises_the_version_and_tags_its_job() {
 }
 
 #[tokio::test]
-async fn h13_idempotency_key_makes_one_note_per_author_and_payload() {
+async fn h13_idempotency_key_makes_one_note_per_author_and_text() {
     let fixture = Fixture::alone().await;
     let (one, other) = (fixture.user("one").await, fixture.user("other").await);
     let keyed =

@@ -106,7 +106,7 @@ async fn small_sweep_deletes_from_s3() {
 
 #[tokio::test]
 async fn c25_short_run_with_keys_leaves_no_key_behind() {
-    let keys = bench(&["keys", "--rate", "200", "--seconds", "2", "--key-for", "1"]).await;
+    let keys = bench(&["keys", "--rate", "200", "--seconds", "2", "--key-ttl", "1"]).await;
     has_numbers(
         &keys,
         &["enqueued", "keys_peak", "keys_end", "pruned_per_second", "emptied_after_seconds"],

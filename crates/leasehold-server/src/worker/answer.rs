@@ -76,12 +76,12 @@ mod tests {
         }
         assert_eq!(at(410, None), r#"Cancel("the receiver answered 410: said so")"#);
         for buried in [409, 422] {
-            assert!(at(buried, None).contains("permanent: true"));
+            assert!(at(buried, None).contains("reason: Permanent"));
         }
         for again in [100, 301, 302, 307, 400, 401, 403, 404, 408, 429, 500, 502, 503, 504] {
             let text = at(again, None);
             assert!(
-                text.contains("permanent: false") && text.contains(&again.to_string()),
+                text.contains("reason: Failed") && text.contains(&again.to_string()),
                 "{text}"
             );
         }
@@ -94,8 +94,8 @@ mod tests {
         assert_eq!(at(429, Some("99999999999")), "Snooze(86400s)");
         assert_eq!(at(429, Some("Wed, 21 Oct 2015 07:30:00 GMT")), "Snooze(120s)");
         assert_eq!(at(429, Some("Sat, 21 Oct 1995 07:30:00 GMT")), "Snooze(1s)");
-        assert!(at(429, Some("later")).contains("permanent: false"));
+        assert!(at(429, Some("later")).contains("reason: Failed"));
         assert!(at(503, Some("7")).starts_with("Retry { after: 7s"));
-        assert!(at(500, Some("7")).contains("permanent: false"), "only 429 and 503 say when");
+        assert!(at(500, Some("7")).contains("reason: Failed"), "only 429 and 503 say when");
     }
 }

@@ -141,12 +141,12 @@ mod tests {
         for code in [1, 2, 75, 126, 127, 255] {
             let text = failed(decide(End::Exit(code), b"{\"snooze\":\"1s\"}", b" line busy\n"));
             assert!(text.contains(&format!("exit code {code}: line busy")), "{text}");
-            assert!(text.contains("permanent: false"), "{text}");
+            assert!(text.contains("reason: Failed"), "{text}");
         }
         let text = failed(decide(End::Exit(65), b"", b"no such customer"));
-        assert!(text.contains("permanent: true") && text.contains("no such customer"), "{text}");
+        assert!(text.contains("reason: Permanent") && text.contains("no such customer"), "{text}");
         let text = failed(decide(End::Signal(9), b"", b""));
-        assert!(text.contains("signal 9") && text.contains("permanent: false"), "{text}");
+        assert!(text.contains("signal 9") && text.contains("reason: Failed"), "{text}");
     }
 
     #[test]
@@ -164,7 +164,7 @@ mod tests {
             assert_eq!(snooze, Outcome::Snooze(waits), "{asked}");
         }
         assert_eq!(said(r#"{"cancel":"gone"}"#).expect("ok"), Outcome::Cancel("gone".into()));
-        assert!(failed(said(r#"{"bury":"bad"}"#)).contains("permanent: true"));
+        assert!(failed(said(r#"{"bury":"bad"}"#)).contains("reason: Permanent"));
         for other in ["", "done", "[1]", "42", r#"{"sent":3}"#] {
             assert_eq!(said(other).expect("ok"), Outcome::Done, "{other}");
         }
@@ -180,7 +180,7 @@ mod tests {
             r#"{"retry":"1s","wyh":"x"}"#,
             r#"{"snooze":"30s"} trailing"#,
         ] {
-            assert!(failed(said(unclear)).contains("permanent: false"), "{unclear}");
+            assert!(failed(said(unclear)).contains("reason: Failed"), "{unclear}");
         }
     }
 }

@@ -99,7 +99,7 @@ async fn h12_running_service_prints_no_secret_at_any_log_level() {
     // The webhook call fails, and so does the write to the index by the note's job.
     fixture.sql("update leasehold.job set scheduled_at = now() where queue = 'annotations'").await;
     until("a failed notification", async || said("failed, next in")).await;
-    until("an index without calls", async || said("the store is left alone")).await;
+    until("an index without calls", async || said("it gets no calls for a while")).await;
 
     for path in ["/metrics", "/console", "/console/api/overview"] {
         let page = http.get(format!("{console}{path}")).bearer_auth(CONSOLE);

@@ -14,7 +14,7 @@ async fn databases_of_two_tests_are_separate() {
     let (first, second) = (one.connect().await, two.connect().await);
     first.batch_execute("insert into leasehold.job (name) values ('a')").await.unwrap();
     assert_eq!((jobs(&first).await, jobs(&second).await), (1, 0));
-    assert!(one.name().contains("two_tests_do_not_see"), "{}", one.name());
+    assert!(one.name().contains("databases_of_two_tests"), "{}", one.name());
     let by_url: Config = one.url().parse().unwrap();
     assert_eq!(by_url.get_dbname(), Some(one.name()));
 }

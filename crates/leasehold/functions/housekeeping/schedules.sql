@@ -2,7 +2,7 @@
 -- both or neither. Returns null if another worker fired it, or the schedule was paused or removed. A
 -- schedule that a transaction has locked is left for the next look: the others must not wait for it.
 create or replace function leasehold_internal.fire_schedule(
-    name text, slot timestamptz, following timestamptz, passed bigint default 0, with_job boolean default true
+    name text, slot timestamptz, following timestamptz, passed bigint default 0, enqueues boolean default true
 )
 returns bigint
 language plpgsql volatile security definer
@@ -15,13 +15,13 @@ begin
     update leasehold_internal.schedule s
        set next_slot = following, moved_at = statement_timestamp(),
            missed_slots = s.missed_slots + passed,
-           last_slot = case when with_job then slot else s.last_slot end
+           last_slot = case when enqueues then slot else s.last_slot end
      where s.name = fire_schedule.name and s.next_slot = slot and s.paused_at is null
     returning * into entry;
     if not found then
         return null;
     end if;
-    if not with_job then
+    if not enqueues then
         return 0;
     end if;
     insert into leasehold.job as j (name, kwargs, queue, priority, tag)

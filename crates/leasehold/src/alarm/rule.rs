@@ -16,7 +16,7 @@ pub enum Rule {
     /// A job that could run has waited too long.
     OldestReadyAge,
     /// Jobs keep dying.
-    DeadLettersGrowing,
+    DeadJobsGrowing,
     /// Jobs are ready and no worker is there.
     NoWorkers,
     /// Workers die or stall under their jobs.
@@ -38,7 +38,7 @@ impl Rule {
         Self::QueueLengthHigh,
         Self::ExpiredJobs,
         Self::OldestReadyAge,
-        Self::DeadLettersGrowing,
+        Self::DeadJobsGrowing,
         Self::NoWorkers,
         Self::LeaseLosses,
         Self::VacuumHeldBack,
@@ -51,7 +51,7 @@ impl Rule {
     /// evaluated.
     pub fn parts(self) -> &'static [&'static str] {
         match self {
-            Self::DeadLettersGrowing | Self::LeaseLosses => &["flows"],
+            Self::DeadJobsGrowing | Self::LeaseLosses => &["flows"],
             Self::QueueLengthHigh | Self::ExpiredJobs | Self::NoWorkers => &["queues"],
             // The part "queues" has the pause of a queue; a paused queue completes nothing.
             Self::CompletionRateLow => &["flows", "queues"],
@@ -71,7 +71,7 @@ impl Rule {
             Self::QueueLengthHigh => "queue_length_high",
             Self::ExpiredJobs => "expired_jobs",
             Self::OldestReadyAge => "oldest_ready_age",
-            Self::DeadLettersGrowing => "dead_letters_growing",
+            Self::DeadJobsGrowing => "dead_jobs_growing",
             Self::NoWorkers => "no_workers",
             Self::LeaseLosses => "lease_losses",
             Self::VacuumHeldBack => "vacuum_held_back",

@@ -181,12 +181,12 @@ impl Evaluation<'_> {
         let QueueView { queue, died, lost, .. } = view;
         let watch = view.watch.as_ref().filter(|watch| !watch.off);
         let dead = watch.map_or(f64::from(self.thresholds.max_dead), |watch| watch.max_dead);
-        if dead > 0.0 && self.reaches(Rule::DeadLettersGrowing, queue, *died, dead) {
+        if dead > 0.0 && self.reaches(Rule::DeadJobsGrowing, queue, *died, dead) {
             let summary = format!(
                 "{} of queue {queue} died within 15 minutes; list them: leasehold dead list --queue {queue}",
                 jobs(*died)
             );
-            self.raise(Rule::DeadLettersGrowing, queue, *died, dead, summary);
+            self.raise(Rule::DeadJobsGrowing, queue, *died, dead, summary);
         }
         let most = watch.map_or(f64::from(self.thresholds.max_lost), |watch| watch.max_lost);
         if most > 0.0 && self.reaches(Rule::LeaseLosses, queue, *lost, most) {

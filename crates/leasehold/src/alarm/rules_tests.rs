@@ -105,7 +105,7 @@ fn counts_are_left_a_tenth_on_the_good_side_and_small_ones_at_once() {
     assert_eq!(low(110.0, 100.0), [false, false]);
     let died: fn(f64) -> QueueView = |died| QueueView { died, ..queue() };
     let lost: fn(f64) -> QueueView = |lost| QueueView { lost, ..queue() };
-    for (rule, many) in [(Rule::DeadLettersGrowing, died), (Rule::LeaseLosses, lost)] {
+    for (rule, many) in [(Rule::DeadJobsGrowing, died), (Rule::LeaseLosses, lost)] {
         assert_eq!(raised_and_kept(rule, &many(10.0)), [true, true]);
         assert_eq!(raised_and_kept(rule, &many(9.0)), [false, true]);
         assert_eq!(raised_and_kept(rule, &many(8.0)), [false, false]);
@@ -113,7 +113,7 @@ fn counts_are_left_a_tenth_on_the_good_side_and_small_ones_at_once() {
 }
 
 #[test]
-fn too_little_stays_said_while_nobody_can_know_better() {
+fn low_completion_rate_stays_raised_while_the_watch_is_young() {
     let young = Some(Watch { watched_for: 60.0, ..watch() });
     let silent = QueueView { completed: 0.0, watch: young, ..queue() };
     assert_eq!(raised_and_kept(Rule::CompletionRateLow, &silent), [false, true]);
@@ -132,9 +132,9 @@ fn a_single_expired_job_is_an_alarm_even_in_a_paused_or_unwatched_queue() {
 fn deaths_and_losses_count_from_their_threshold_on() {
     assert_eq!(of(QueueView { died: 9.0, lost: 9.0, ..queue() }), []);
     let both = QueueView { died: 10.0, lost: 10.0, ..queue() };
-    assert_eq!(of(both.clone()), [Rule::DeadLettersGrowing, Rule::LeaseLosses]);
+    assert_eq!(of(both.clone()), [Rule::DeadJobsGrowing, Rule::LeaseLosses]);
     let unwatched = QueueView { watch: None, ..both.clone() };
-    assert_eq!(of(unwatched), [Rule::DeadLettersGrowing, Rule::LeaseLosses]);
+    assert_eq!(of(unwatched), [Rule::DeadJobsGrowing, Rule::LeaseLosses]);
     let off = Watch { max_dead: 0.0, max_lost: 0.0, ..watch() };
     assert_eq!(of(QueueView { watch: Some(off), ..both }), []);
 }
@@ -200,7 +200,7 @@ fn thresholds_of_the_program_apply_where_no_watch_does() {
         evaluate(&snapshot, &strict).into_iter().map(|found| found.rule).collect()
     };
     let sick = QueueView { watch: None, oldest_ready_age: 6.0, died: 1.0, ..queue() };
-    assert_eq!(found(sick.clone()), [Rule::OldestReadyAge, Rule::DeadLettersGrowing]);
+    assert_eq!(found(sick.clone()), [Rule::OldestReadyAge, Rule::DeadJobsGrowing]);
     assert_eq!(found(QueueView { watch: Some(watch()), ..sick }), []);
     // 90 s are two whole minutes.
     let starved = |minutes| QueueView { watch: None, starved_minutes: minutes, ..queue() };

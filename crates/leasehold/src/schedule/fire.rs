@@ -20,7 +20,7 @@ pub(crate) struct Firing {
     pub(crate) from: Timestamp,
     pub(crate) to: Timestamp,
     pub(crate) passed: i64,
-    pub(crate) with_job: bool,
+    pub(crate) enqueues: bool,
 }
 
 /// Returns how a schedule at `next_slot` advances at `now`; `None` if it is not due.
@@ -36,16 +36,16 @@ pub(crate) fn firing(
     let following = cron_schedule.next_after(next_slot)?;
     if following > now || missed == Missed::All {
         // On time, or one of many: fire this slot and advance to the next.
-        return Ok(Some(Firing { from: next_slot, to: following, passed: 0, with_job: true }));
+        return Ok(Some(Firing { from: next_slot, to: following, passed: 0, enqueues: true }));
     }
     let mut latest = following;
     let mut passed = 1;
     loop {
         let next = cron_schedule.next_after(latest)?;
         if next > now {
-            let with_job = missed == Missed::Once;
+            let enqueues = missed == Missed::Once;
             // The latest missed slot counts as the one that fires.
-            return Ok(Some(Firing { from: next_slot, to: next, passed, with_job }));
+            return Ok(Some(Firing { from: next_slot, to: next, passed, enqueues }));
         }
         latest = next;
         passed += 1;
@@ -128,7 +128,7 @@ async fn fire(link: &Link, row: &Row) -> Result<Option<JobId>, NotFired> {
             None => {
                 tracing::warn!(schedule = name, %next_slot, "the clock of the database went back");
                 let to = cron_schedule.next_after(now)?;
-                Ok(Firing { from: next_slot, to, passed: 0, with_job: false })
+                Ok(Firing { from: next_slot, to, passed: 0, enqueues: false })
             }
         }
     });
@@ -141,7 +141,7 @@ async fn fire(link: &Link, row: &Row) -> Result<Option<JobId>, NotFired> {
                 (&firing.from, Type::TIMESTAMPTZ),
                 (&firing.to, Type::TIMESTAMPTZ),
                 (&firing.passed, Type::INT8),
-                (&firing.with_job, Type::BOOL),
+                (&firing.enqueues, Type::BOOL),
             ],
         )
         .await?;
@@ -167,7 +167,7 @@ mod tests {
         let plan =
             firing(&hourly(), Missed::Once, at("2026-05-01T10:00:00Z"), at("2026-05-01T10:00:01Z"));
         let plan = plan.expect("a plan").expect("due");
-        assert_eq!((plan.to, plan.passed, plan.with_job), (at("2026-05-01T11:00:00Z"), 0, true));
+        assert_eq!((plan.to, plan.passed, plan.enqueues), (at("2026-05-01T11:00:00Z"), 0, true));
     }
 
     #[test]
@@ -175,9 +175,9 @@ mod tests {
         let (slot, now) = (at("2026-05-01T10:00:00Z"), at("2026-05-01T13:30:00Z"));
         let plan = |missed| firing(&hourly(), missed, slot, now).expect("a plan").expect("due");
         let next = at("2026-05-01T14:00:00Z");
-        assert_eq!(plan(Missed::Skip), Firing { from: slot, to: next, passed: 3, with_job: false });
-        assert_eq!(plan(Missed::Once), Firing { from: slot, to: next, passed: 3, with_job: true });
-        let one = Firing { from: slot, to: at("2026-05-01T11:00:00Z"), passed: 0, with_job: true };
+        assert_eq!(plan(Missed::Skip), Firing { from: slot, to: next, passed: 3, enqueues: false });
+        assert_eq!(plan(Missed::Once), Firing { from: slot, to: next, passed: 3, enqueues: true });
+        let one = Firing { from: slot, to: at("2026-05-01T11:00:00Z"), passed: 0, enqueues: true };
         assert_eq!(plan(Missed::All), one);
     }
 

@@ -287,13 +287,13 @@ async fn f25_page_reports_an_index_that_is_behind_only_where_the_search_depends_
     // The job of the save is overdue, so the index is behind.
     let overdue = "update leasehold.job set scheduled_at = scheduled_at - interval '10 minutes'";
     site.fixture.client.execute(overdue, &[]).await.unwrap();
-    for (path, told) in [("/?q=giants", true), ("/", false)] {
+    for (path, explained) in [("/?q=giants", true), ("/", false)] {
         until(async || {
             let got = site.get(path).header("accept", "text/html").send().await.unwrap();
             let index = got.headers()["x-index"].to_str().unwrap().to_owned();
             let page = got.text().await.unwrap();
             if index == "behind" {
-                assert_eq!(page.contains(sentence), told, "{path}");
+                assert_eq!(page.contains(sentence), explained, "{path}");
             }
             index == "behind"
         })

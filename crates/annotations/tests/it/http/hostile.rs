@@ -65,9 +65,9 @@ async fn announced(site: &Site, token: &str, bytes: usize) -> String {
         site.address
     );
     stream.write_all(head.as_bytes()).await.unwrap();
-    let mut told = String::new();
-    stream.read_to_string(&mut told).await.unwrap();
-    told
+    let mut reply = String::new();
+    stream.read_to_string(&mut reply).await.unwrap();
+    reply
 }
 
 #[tokio::test]
@@ -245,17 +245,17 @@ async fn h9_h11_rate_limited_address_gets_a_retry_after() {
         trusted_proxies: 0,
     };
     let site = Site::with(Settings { limits, ..settings() }).await;
-    let mut told = None;
+    let mut reply = None;
     // Concurrently: one after the other they may take a second each.
     until(async || {
         let asked = (0..10).map(|_| site.search(&[("url", PAGE)]).send());
         let answers = join_all(asked).await.into_iter().map(Result::unwrap);
         let mut late = answers.filter(|it| it.status() == StatusCode::TOO_MANY_REQUESTS);
-        told = late.next().map(|it| it.headers()["retry-after"].to_str().unwrap().to_owned());
-        told.is_some()
+        reply = late.next().map(|it| it.headers()["retry-after"].to_str().unwrap().to_owned());
+        reply.is_some()
     })
     .await;
-    assert!(told.is_some_and(|seconds| seconds.parse::<u64>().unwrap() >= 1));
+    assert!(reply.is_some_and(|seconds| seconds.parse::<u64>().unwrap() >= 1));
 }
 
 #[tokio::test]

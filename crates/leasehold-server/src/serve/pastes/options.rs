@@ -225,7 +225,7 @@ mod tests {
         for (bad, words) in [
             ("--pastes-max-size=1GiB", "64 MiB"),
             ("--pastes-max-size=huge", "not a size"),
-            ("--pastes-recheck=2s", "at most a second"),
+            ("--pastes-recheck=2s", "at most 1 second"),
             ("--pastes-base-url=example.org", "https://paste.example.org"),
             ("--pastes-base-url=https://example.org/paste", "has a path"),
             ("--pastes-base-url=https://example.org/?x=1", "has a query"),

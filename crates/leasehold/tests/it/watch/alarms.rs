@@ -36,7 +36,7 @@ async fn alarm_is_raised_by_the_thresholds_of_the_process_that_takes_the_sample(
     let sampled = measure::run_once(&database, &strict).await.expect("a sample");
     let raised = sampled.expect("a minute has passed").changes;
     assert_eq!(raised.len(), 1, "{raised:?}");
-    assert_eq!((raised[0].raised, &*raised[0].rule), (true, "dead_letters_growing"));
+    assert_eq!((raised[0].raised, &*raised[0].rule), (true, "dead_jobs_growing"));
 }
 
 async fn the_alarm(sql: &Sql) -> i64 {

@@ -40,7 +40,7 @@ async fn dead_jobs_raise_an_alarm_until_fifteen_minutes_without() {
         run(&sql.client, &format!("select leasehold.bury({id}, {generation}, 'no')")).await;
     }
     let minute = a_minute_passes(&sql).await.minute;
-    assert_eq!(up(&sql.client).await, ["dead_letters_growing default"]);
+    assert_eq!(up(&sql.client).await, ["dead_jobs_growing default"]);
     // Evaluates the same sample as if they had died `minutes` before it, whatever the clock does.
     let judged = async |minutes: i32| {
         run(&sql.client, "delete from leasehold_internal.measure where metric = 'buried'").await;
@@ -50,7 +50,7 @@ async fn dead_jobs_raise_an_alarm_until_fifteen_minutes_without() {
         alarm::evaluate(&sql.client, minute).await.unwrap();
         up(&sql.client).await
     };
-    assert_eq!(judged(14).await, ["dead_letters_growing default"]);
+    assert_eq!(judged(14).await, ["dead_jobs_growing default"]);
     assert_eq!(judged(15).await, Vec::<String>::new());
 }
 

@@ -44,7 +44,7 @@ async fn sampler_that_dies_leaves_the_minute_to_the_next() {
     drop(dying);
     crate::sql::until(
         &sql.client,
-        "select count(*) = 0 from pg_stat_activity where query like 'begin; select leasehold.take%'",
+        "select count(*) = 0 from pg_stat_activity where query like 'begin; select leasehold_internal.take%'",
         &[],
     )
     .await;
