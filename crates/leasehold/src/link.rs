@@ -186,7 +186,9 @@ const STUCK_AFTER: Duration = Duration::from_millis(500);
 ///   two sessions would not see each other, and neither would end the lease.
 /// - A stream with nothing in flight takes the link with the fewest statements, so it waits for another
 ///   stream only if every link is busy.
-/// - A stream that gets no reply for [`STUCK_AFTER`] sends its next statements on another link.
+/// - A stream that gets no reply for [`STUCK_AFTER`] sends its next statements on another link. Those that
+///   wait behind the stuck one fail as without a reply: the caller asks what became of them, and sends them
+///   again on the other link. The server may still run them later, so only fenced statements belong here.
 pub(crate) struct Stream {
     links: Arc<Links>,
     current: parking_lot::Mutex<Current>,
@@ -194,59 +196,101 @@ pub(crate) struct Stream {
 
 struct Current {
     link: usize,
-    /// How often the stream has chosen a link: replies of an earlier one do not count.
-    choice: u64,
-    in_flight: usize,
+    replies: Arc<parking_lot::Mutex<Replies>>,
+}
+
+/// What one choice of a link has sent and received. A session replies in the order of its statements.
+struct Replies {
+    sent: u64,
+    received: u64,
     /// When the stream chose the link, or when the last reply came.
     progress: Instant,
 }
 
+impl Replies {
+    fn none() -> Arc<parking_lot::Mutex<Self>> {
+        Arc::new(parking_lot::Mutex::new(Self { sent: 0, received: 0, progress: Instant::now() }))
+    }
+}
+
 impl Stream {
     pub(crate) fn new(links: &Arc<Links>) -> Self {
-        let current = Current { link: 0, choice: 0, in_flight: 0, progress: Instant::now() };
+        let current = Current { link: 0, replies: Replies::none() };
         Self { links: Arc::clone(links), current: parking_lot::Mutex::new(current) }
     }
 
     /// Adds a statement to the link in use, or to a new one.
     fn enter(&self) -> InFlight<'_> {
         let mut current = self.current.lock();
-        let is_stuck = current.progress.elapsed() >= STUCK_AFTER;
+        let is_free = {
+            let replies = current.replies.lock();
+            replies.received == replies.sent || replies.progress.elapsed() >= STUCK_AFTER
+        };
         let _choosing = self.links.choosing.lock();
-        if current.in_flight == 0 || is_stuck {
+        if is_free {
             let links = self.links.links.iter().enumerate();
             let fewest = links.min_by_key(|(_, link)| link.under_way.load(Ordering::Relaxed));
-            let link = fewest.map_or(0, |(index, _)| index);
-            let (choice, progress) = (current.choice + 1, Instant::now());
-            *current = Current { link, choice, in_flight: 0, progress };
+            *current =
+                Current { link: fewest.map_or(0, |(index, _)| index), replies: Replies::none() };
         }
-        current.in_flight += 1;
+        let position = {
+            let mut replies = current.replies.lock();
+            replies.sent += 1;
+            replies.sent
+        };
         let link = &self.links.links[current.link];
-        let counted = Counted::new(&link.under_way);
-        InFlight { stream: self, link, choice: current.choice, _counted: counted }
+        let replies = Arc::clone(&current.replies);
+        InFlight { link, position, replies, _counted: Counted::new(&link.under_way) }
     }
 }
 
 impl Statements for Stream {
     async fn query(&self, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>, CallError> {
         let in_flight = self.enter();
-        in_flight.link.query(sql, params).await
+        tokio::select! {
+            biased;
+            reply = in_flight.link.query(sql, params) => reply,
+            () = in_flight.behind_a_stuck_one() => Err(CallError::TimedOut(STUCK_AFTER)),
+        }
     }
 }
 
 /// A statement of a stream, until it ends in any way.
 struct InFlight<'a> {
-    stream: &'a Stream,
     link: &'a Link,
-    choice: u64,
+    /// The number of the statement among those of this choice of a link, from 1.
+    position: u64,
+    replies: Arc<parking_lot::Mutex<Replies>>,
     _counted: Counted<'a>,
+}
+
+impl InFlight<'_> {
+    /// Returns when the link has not replied for [`STUCK_AFTER`] and another statement is before this one.
+    /// Never returns for the first: it may run, and its own limit ends it.
+    async fn behind_a_stuck_one(&self) {
+        loop {
+            let (is_first, silent) = {
+                let replies = self.replies.lock();
+                (replies.received + 1 >= self.position, replies.progress.elapsed())
+            };
+            if is_first {
+                return std::future::pending().await;
+            }
+            let Some(wait) = STUCK_AFTER.checked_sub(silent).filter(|wait| !wait.is_zero()) else {
+                return;
+            };
+            tokio::time::sleep(wait).await;
+        }
+    }
 }
 
 impl Drop for InFlight<'_> {
     fn drop(&mut self) {
-        let mut current = self.stream.current.lock();
-        if current.choice == self.choice {
-            current.in_flight -= 1;
-            current.progress = Instant::now();
+        let mut replies = self.replies.lock();
+        replies.received += 1;
+        // A statement that leaves from behind another one is no reply of the link.
+        if replies.received >= self.position {
+            replies.progress = Instant::now();
         }
     }
 }
