@@ -327,7 +327,10 @@ mod tests {
             assert_eq!(serde_json::to_value(cause).unwrap(), cause.as_str());
         }
         let error = "finished".parse::<JobState>().unwrap_err().to_string();
-        assert!(error.starts_with("\"finished\" is not a state; use one of scheduled, "), "{error}");
+        assert!(
+            error.starts_with("\"finished\" is not a state; use one of scheduled, "),
+            "{error}"
+        );
     }
 
     #[test]

@@ -80,10 +80,7 @@ mod tests {
         }
         for again in [100, 301, 302, 307, 400, 401, 403, 404, 408, 429, 500, 502, 503, 504] {
             let text = at(again, None);
-            assert!(
-                text.contains("reason: Failed") && text.contains(&again.to_string()),
-                "{text}"
-            );
+            assert!(text.contains("reason: Failed") && text.contains(&again.to_string()), "{text}");
         }
     }
 
