@@ -103,7 +103,8 @@ create table leasehold.job (
     -- Charged when a job is claimed.
     attempts int not null default 0,
     -- True: the last attempt deferred the job. It runs after all jobs of its queue that are not deferred. A
-    -- claim leaves it as it is, because the order of the queue begins with it; the end of the attempt does not.
+    -- claim does not change it: `job_order_idx` has this column, and a claim must stay a heap-only update. The
+    -- end of the attempt sets it.
     deferred boolean not null default false,
     queue text collate "C" not null default 'default'
         constraint job_queue_form check (queue <> '' and octet_length(queue) <= 64),
@@ -119,6 +120,7 @@ create table leasehold.job (
     -- W3C traceparent of the producer.
     trace_context text,
     -- The last ten failures, oldest first: {"at", "attempt", "worker", "ms", "error"}. Null: none.
+    -- `last_error` alone does not show how the earlier attempts failed.
     errors jsonb
 ) with (
     fillfactor = 45,
@@ -130,16 +132,18 @@ create table leasehold.job (
 );
 
 -- A queue in the order in which its jobs run: a claim reads and locks only what it takes. Names are
--- compared on the row: an index that begins with the name would make a claim visit every name. Deferred
--- jobs are behind all others, whatever their priority; the column takes a byte that is padding before an
--- int4 in seven of eight queue names.
+-- compared on the row: an index that begins with the name would make a claim visit every name, and lock in
+-- each as many rows as it wants in all. Deferred jobs are behind all others, whatever their priority. For
+-- seven of eight lengths of a queue name that column costs no space: it uses a byte that would be padding
+-- before `priority`.
 --
 -- `+id`, not `id`: a search for ids must find no index but the primary key. Where vacuum saw an empty
 -- table, as it often does in a queue that keeps up, the planner estimates that reading a whole index is
 -- cheap, keeps that plan, and every finish reads every job once the queue has grown.
 create index job_order_idx on leasehold.job (queue, deferred, priority, scheduled_at, (+id));
 
--- Jobs whose worker died. None of them is deferred: a reclaim ends that.
+-- Jobs whose worker died, for `claim_alone` and `lost_priority`: a job on its last chance is claimed alone.
+-- None of them is deferred: a reclaim ends that.
 create index job_lost_idx on leasehold.job (queue, priority, scheduled_at, (+id)) where lost_count > 0;
 
 -- Replaced by the text in functions/queue/wake.sql; a trigger cannot be created without its function.
@@ -304,7 +308,9 @@ create table leasehold_internal.worker (
 );
 
 -- Jobs that the clock enqueues. `next_slot` is compared and moved in the statement that inserts
--- the job, so a slot fires once however many workers see that it is due.
+-- the job, so a slot fires once however many workers see that it is due. Queue, job name, kwargs and tag
+-- have the constraints of `leasehold.job`: otherwise a schedule could be stored whose job cannot be
+-- inserted, and every slot of it would fail.
 create table leasehold_internal.schedule (
     name text collate "C" primary key
         constraint schedule_name_form check (name ~ '^[a-z0-9][a-z0-9_.-]{0,63}$'),

@@ -51,7 +51,8 @@ create table leasehold_internal.sweep (
     -- Reset by the watchdog.
     rows_reset bigint not null default 0,
     -- Rows that waited and were due when a watchdog last counted them, at most ten thousand. The worker
-    -- counts with its own rights; the owner of the schema never runs the predicate of a sweep.
+    -- counts with its own rights, and the sample reads what it recorded. If the owner of the schema ran the
+    -- predicate of a sweep, any role that may declare a sweep could have its code run with the owner's rights.
     rows_due bigint,
     due_counted_at timestamptz,
     created_at timestamptz not null default now(),

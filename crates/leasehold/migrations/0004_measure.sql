@@ -87,7 +87,7 @@ create table leasehold_internal.alarm (
     raised_at timestamptz not null default statement_timestamp(),
     -- Null: it is still raised.
     cleared_at timestamptz,
-    -- When a sample last found it violated; `value` is of that sample.
+    -- When a sample last kept it raised; `value` is of that sample.
     seen_at timestamptz not null default statement_timestamp(),
     value double precision not null,
     threshold double precision not null,
@@ -101,7 +101,8 @@ create table leasehold_internal.alarm (
     silenced_why text,
     -- When its notifications were enqueued. Null: none was, so none is sent when it clears.
     notified_at timestamptz,
-    -- When a receiver first delivered one, and the job name of that receiver.
+    -- When a receiver first delivered one, and the job name of that receiver. `notified_at` alone does not
+    -- show an operator that a notification arrived.
     delivered_at timestamptz,
     delivered_by text,
     constraint alarm_acknowledgement_is_signed

@@ -45,7 +45,8 @@ impl BreakerState {
     const CLOSED: Self =
         Self { failed: 0, calls: 0, open_until: None, doubted: false, probing: false, openings: 0 };
 
-    /// Closes the breaker. A call that began before its last opening still counts as one of before.
+    /// Closes the breaker. Keeps the count of openings: without it, a call that began before the last opening
+    /// would not be late any more, and its failure would open the breaker again.
     fn close(&mut self) {
         *self = Self { openings: self.openings, ..Self::CLOSED };
     }

@@ -37,7 +37,7 @@ pub enum Event {
     },
     /// Housekeeping reclaimed the jobs of leases that ran out.
     Reclaimed {
-        /// Jobs that are due again.
+        /// Jobs that wait for their next attempt. Those that lost a worker before wait longer each time.
         returned: i32,
         /// Jobs that are dead: no attempt or loss was left.
         dead: i32,

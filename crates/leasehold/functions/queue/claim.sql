@@ -323,8 +323,8 @@ begin
             worker, queue, claim_size, lease, claim_id, names, 1, false, -2147483648, true, 2147483647, true,
             '{}', '{}', '{}', '{}');
     exception when others then
-        -- Bad arguments, conflicts and a server in need are the caller's to know. What is left is a job
-        -- that a trigger or a constraint refuses: it must not block the jobs behind it.
+        -- The caller gets errors about bad arguments, conflicts and failures of the server. What is left is
+        -- a job that a trigger or a constraint refuses: it must not block the jobs behind it.
         if sqlstate ~ '^(LH|08|25|40|42|53|54|55|57|58|XX)' then
             raise;
         end if;

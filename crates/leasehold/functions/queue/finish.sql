@@ -1,7 +1,7 @@
 -- Ends a lease when none of its jobs is held any more. Skips a lease that another transaction has
--- locked: that transaction ends it, or the next expiry does. `completed`: how many of its jobs the caller
--- has just completed. When those are all of them, nothing is looked up. Internal: a caller's word must
--- not end a lease whose jobs run.
+-- locked: that transaction ends it, or the next reclaim does. `completed`: how many of its jobs the caller
+-- has just completed. When those are all of them, nothing is looked up. Internal: a caller that passes a
+-- wrong number would end a lease whose jobs run.
 create or replace function leasehold_internal.settle_after(generation bigint, completed bigint)
 returns void
 language plpgsql volatile security definer
@@ -22,8 +22,8 @@ begin
            for update skip locked);
 end $$;
 
--- The same for callers that have completed none. `just_finished` is not read; it stays because functions
--- of one contract keep their arguments.
+-- The same for callers that have completed none. `just_finished` is not read: a caller that passes a wrong
+-- list must not end a lease whose jobs run.
 create or replace function leasehold_internal.settle(generation bigint, just_finished bigint[] default null)
 returns void
 language sql volatile security definer set search_path = leasehold, pg_temp as $$
@@ -291,7 +291,7 @@ end $$;
 -- Returns what became of jobs whose finish had no reply:
 --   held       not written; finish again
 --   finished   written by this generation
---   lost       an expiry took the job away before, or the lease is too old to know
+--   lost       a reclaim took the job from the lease before, or the lease is too old to know
 create or replace function leasehold_internal.explain_finish(ids bigint[], generation bigint)
 returns table (job_id bigint, state text)
 language sql stable security definer
@@ -309,7 +309,7 @@ $$;
 
 -- Returns how this generation ended a job, for a worker whose finish had no reply and for which
 -- `explain_finish` returned 'finished': 'completed', 'cancelled', 'buried', or 'waiting' for a job that
--- was put back.
+-- waits for another attempt.
 create or replace function leasehold_internal.ended_as(job_id bigint, generation bigint)
 returns text
 language plpgsql stable security definer
@@ -330,8 +330,8 @@ begin
     if exists (select from leasehold_internal.dead_job d where d.id = job_id and d.lease_generation = generation) then
         return 'buried';
     end if;
-    -- Without history a completion leaves no trace; a job that was put back and has finished since
-    -- looks the same.
+    -- Without history a completion leaves no trace; a job that waited for another attempt and has finished
+    -- since looks the same.
     if keeping or exists (select from leasehold.job j where j.id = job_id) then
         return 'waiting';
     end if;

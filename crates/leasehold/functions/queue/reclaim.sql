@@ -183,7 +183,7 @@ begin
     end loop;
 end $$;
 
--- Lease cleanup, first step: jobs of expired leases that have an attempt left go back to the queue.
+-- Lease cleanup, first step: returns jobs of leases that ran out to the queue, if an attempt is left.
 -- Returns the number of jobs.
 create or replace function leasehold_internal.reclaim_waiting(one_lease bigint default null, up_to int default 100)
 returns int
@@ -199,7 +199,7 @@ language sql volatile security definer set search_path = leasehold, pg_temp as $
     select coalesce(sum(t.buried), 0)::int from leasehold_internal.reclaim_jobs(one_lease, up_to, true, false) t
 $$;
 
--- Records which jobs an expiry took, and ends the lease when none is left. Internal: the caller holds
+-- Records which jobs a reclaim took, and ends the lease when none is left. Internal: the caller holds
 -- the lock on the lease.
 create or replace function leasehold_internal.end_lease(generation bigint, taken bigint[])
 returns void

@@ -56,8 +56,8 @@ $$;
 
 -- Returns the seconds until the next job of these names is due, at most `within` from now; null: none.
 -- Infinity: the queue is paused. Reads up to 100 rows per priority: the given ones, `(at_deferred,
--- at_priority)` in the order of claims, and those between them. Where 100 jobs of other names come first, returns the time of the last of them: the
--- caller asks again then.
+-- at_priority)` in the order of claims, and those between them. Where 100 jobs of other names come first,
+-- returns the time of the last of them: the caller asks again then.
 create or replace function leasehold_internal.next_due(
     queue text, names text[], at_deferred boolean[], at_priority int[], within interval
 )

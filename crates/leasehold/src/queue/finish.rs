@@ -2,7 +2,7 @@
 //!
 //! # What can go wrong
 //! - The reply is lost: [`explain`] returns what became of it. Only the owner of a generation can
-//!   finish its jobs, so "gone, and not reclaimed by an expiry" means that this worker finished it.
+//!   finish its jobs, so "gone, and not reclaimed" means that this worker finished it.
 //! - The lease was lost: the write matches no row, the return value shows it, and the result is dropped.
 
 use std::time::Duration;

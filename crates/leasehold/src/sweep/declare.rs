@@ -264,7 +264,8 @@ impl Sweep {
     }
 
     /// Sets several statements that run in the statement that finishes rows: `entries` are entries of
-    /// `with` that come before `statement`, each of which may write.
+    /// `with` that come before `statement`, each of which may write. They are apart from `statement`
+    /// because Postgres allows statements that write only at the top level of `with`.
     ///
     /// ```
     /// # use leasehold::sweep::Sweep;

@@ -126,7 +126,7 @@ impl UserTable {
         }
     }
 
-    /// Checks that a column tells rows apart.
+    /// Checks that a column identifies a row: it is not null, and no two rows have the same value.
     pub fn must_identify(&self, column: &str) -> Result<(), TableError> {
         match self.find(column) {
             Some(Column { not_null: true, is_unique: true, .. }) => Ok(()),

@@ -17,7 +17,8 @@ use crate::error::CallError;
 /// How long to wait until nothing else runs. It doubles while that is in vain.
 const ALONE: Backoff =
     Backoff::doubling(Duration::from_secs(1), Duration::from_secs(60)).jitter(Jitter::None);
-/// The time between two waits that were in vain, as a multiple of the first.
+/// After a wait in vain, the time until the next one, as a multiple of that wait: the waits then take at most a
+/// tenth of the time.
 const PAUSE: u32 = 10;
 /// The longest time between two looks.
 const LONGEST: Duration = Duration::from_secs(60);

@@ -142,7 +142,8 @@ where
         })
         .collect();
     let mut handling = FuturesUnordered::new();
-    // Without layers no result is missing: a part of the batch that is still handled then is abandoned.
+    // When every layer has ended, every attempt has its result. A part of the batch that the handler still
+    // runs then is abandoned: no layer waits for it.
     while !layered.is_empty() {
         while let Ok(arrival) = arrivals.try_recv() {
             batch.arrived(arrival);

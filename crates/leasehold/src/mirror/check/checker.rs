@@ -280,7 +280,8 @@ impl Service for Purging {
     }
 }
 
-/// Records a store that failed in the throttle, which reports it. Everything else is a duty that fails.
+/// Records the failure of a store in the throttle, which reports it. Every other error counts as a failure of
+/// the duty.
 fn without_outage(
     runtime: &MirrorRuntime,
     permit: Permit<'_>,

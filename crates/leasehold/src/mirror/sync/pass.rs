@@ -28,7 +28,8 @@ const DATABASE_WAIT: Duration = Duration::from_secs(1);
 /// A row that the store does not take waits for 2 s at first, then twice as long each time, up to this.
 const LONGEST_BUSY_WAIT: u64 = 3600;
 
-/// Handles jobs of the mirror. Either all of them are bulk work or none is.
+/// Handles jobs of the mirror. Either all of them are bulk work or none is: the registration groups them, so
+/// that changes by users do not wait for bulk work.
 pub(crate) async fn run(runtime: Arc<MirrorRuntime>, jobs: Vec<Ctx>) -> Vec<JobResult> {
     if jobs.iter().all(|job| is_bulk(job.priority())) {
         return bulk::run(&runtime, jobs).await;
@@ -131,6 +132,7 @@ impl<'a> Pass<'a> {
             }
         }
         if self.is_stopped() {
+            // Released, not deferred: another worker can claim them at once, and no attempt counts.
             for result in self.results.iter_mut().filter(|result| result.is_none()) {
                 *result = Some(Ok(Outcome::Release));
             }
