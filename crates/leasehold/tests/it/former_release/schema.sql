@@ -131,7 +131,8 @@ create table leasehold.job (
     -- Charged when a job is claimed.
     attempts int not null default 0,
     -- True: the last attempt deferred the job. It runs after all jobs of its queue that are not deferred. A
-    -- claim leaves it as it is, because the order of the queue begins with it; the end of the attempt does not.
+    -- claim does not change it: `job_order_idx` has this column, and a claim must stay a heap-only update. The
+    -- end of the attempt sets it.
     deferred boolean not null default false,
     queue text collate "C" not null default 'default'
         constraint job_queue_form check (queue <> '' and octet_length(queue) <= 64),
@@ -147,6 +148,7 @@ create table leasehold.job (
     -- W3C traceparent of the producer.
     trace_context text,
     -- The last ten failures, oldest first: {"at", "attempt", "worker", "ms", "error"}. Null: none.
+    -- `last_error` alone does not show how the earlier attempts failed.
     errors jsonb
 ) with (
     fillfactor = 45,
@@ -158,16 +160,18 @@ create table leasehold.job (
 );
 
 -- A queue in the order in which its jobs run: a claim reads and locks only what it takes. Names are
--- compared on the row: an index that begins with the name would make a claim visit every name. Deferred
--- jobs are behind all others, whatever their priority; the column takes a byte that is padding before an
--- int4 in seven of eight queue names.
+-- compared on the row: an index that begins with the name would make a claim visit every name, and lock in
+-- each as many rows as it wants in all. Deferred jobs are behind all others, whatever their priority. For
+-- seven of eight lengths of a queue name that column costs no space: it uses a byte that would be padding
+-- before `priority`.
 --
 -- `+id`, not `id`: a search for ids must find no index but the primary key. Where vacuum saw an empty
 -- table, as it often does in a queue that keeps up, the planner estimates that reading a whole index is
 -- cheap, keeps that plan, and every finish reads every job once the queue has grown.
 create index job_order_idx on leasehold.job (queue, deferred, priority, scheduled_at, (+id));
 
--- Jobs whose worker died. None of them is deferred: a reclaim ends that.
+-- Jobs whose worker died, for `claim_alone` and `lost_priority`: a job on its last chance is claimed alone.
+-- None of them is deferred: a reclaim ends that.
 create index job_lost_idx on leasehold.job (queue, priority, scheduled_at, (+id)) where lost_count > 0;
 
 -- Replaced by the text in functions/queue/wake.sql; a trigger cannot be created without its function.
@@ -332,7 +336,9 @@ create table leasehold_internal.worker (
 );
 
 -- Jobs that the clock enqueues. `next_slot` is compared and moved in the statement that inserts
--- the job, so a slot fires once however many workers see that it is due.
+-- the job, so a slot fires once however many workers see that it is due. Queue, job name, kwargs and tag
+-- have the constraints of `leasehold.job`: otherwise a schedule could be stored whose job cannot be
+-- inserted, and every slot of it would fail.
 create table leasehold_internal.schedule (
     name text collate "C" primary key
         constraint schedule_name_form check (name ~ '^[a-z0-9][a-z0-9_.-]{0,63}$'),
@@ -428,7 +434,7 @@ comment on column leasehold.schema_version.release is 'The release that ran it.'
 comment on column leasehold.schema_version.oldest_reader is
     'The oldest release whose programs work with it.';
 
-insert into leasehold.schema_version (version, name, checksum, release, oldest_reader) values (1, 'jobs', '\xe732dd3653739dcf7de234008e3695686b831ef08d9cd14b9dfbd2d5e8fb7be7', 999, 0) on conflict (version) do update set checksum = excluded.checksum, applied_at = statement_timestamp(), release = excluded.release, oldest_reader = excluded.oldest_reader;
+insert into leasehold.schema_version (version, name, checksum, release, oldest_reader) values (1, 'jobs', '\xab3d9187d10878caaac8e137e4206b6bb563dd1cdacce5f06c08f8bee91d0917', 999, 0) on conflict (version) do update set checksum = excluded.checksum, applied_at = statement_timestamp(), release = excluded.release, oldest_reader = excluded.oldest_reader;
 -- The tables of the sweeps.
 --
 -- Why: a sweep works on rows of a user's table. What it needs to know besides them is here: one row per
@@ -482,7 +488,8 @@ create table leasehold_internal.sweep (
     -- Reset by the watchdog.
     rows_reset bigint not null default 0,
     -- Rows that waited and were due when a watchdog last counted them, at most ten thousand. The worker
-    -- counts with its own rights; the owner of the schema never runs the predicate of a sweep.
+    -- counts with its own rights, and the sample reads what it recorded. If the owner of the schema ran the
+    -- predicate of a sweep, any role that may declare a sweep could have its code run with the owner's rights.
     rows_due bigint,
     due_counted_at timestamptz,
     created_at timestamptz not null default now(),
@@ -520,7 +527,7 @@ create index sweep_failure_retry_idx on leasehold_internal.sweep_failure (sweep,
 create index sweep_failure_dead_idx on leasehold_internal.sweep_failure (sweep, dead_at)
     where dead_at is not null;
 
-insert into leasehold.schema_version (version, name, checksum, release, oldest_reader) values (2, 'sweep', '\xb035c0a017a9824249599466209aafd5b06ecacd6a71fd74bb21c9404b7783b0', 999, 0) on conflict (version) do update set checksum = excluded.checksum, applied_at = statement_timestamp(), release = excluded.release, oldest_reader = excluded.oldest_reader;
+insert into leasehold.schema_version (version, name, checksum, release, oldest_reader) values (2, 'sweep', '\xae4385ed6b8d4ea4725868d3cbfa6bff3f9c8634a4d7382f05166085d283c48a', 999, 0) on conflict (version) do update set checksum = excluded.checksum, applied_at = statement_timestamp(), release = excluded.release, oldest_reader = excluded.oldest_reader;
 -- The tables of the mirrors.
 --
 -- Why: a mirror keeps a second store equal to rows of a user's table. What it has to remember besides them
@@ -713,7 +720,7 @@ create table leasehold_internal.alarm (
     raised_at timestamptz not null default statement_timestamp(),
     -- Null: it is still raised.
     cleared_at timestamptz,
-    -- When a sample last found it violated; `value` is of that sample.
+    -- When a sample last kept it raised; `value` is of that sample.
     seen_at timestamptz not null default statement_timestamp(),
     value double precision not null,
     threshold double precision not null,
@@ -727,7 +734,8 @@ create table leasehold_internal.alarm (
     silenced_why text,
     -- When its notifications were enqueued. Null: none was, so none is sent when it clears.
     notified_at timestamptz,
-    -- When a receiver first delivered one, and the job name of that receiver.
+    -- When a receiver first delivered one, and the job name of that receiver. `notified_at` alone does not
+    -- show an operator that a notification arrived.
     delivered_at timestamptz,
     delivered_by text,
     constraint alarm_acknowledgement_is_signed
@@ -749,7 +757,7 @@ create table leasehold_internal.alarm_receiver (
 
 insert into leasehold_internal.duty (name) values ('measure');
 
-insert into leasehold.schema_version (version, name, checksum, release, oldest_reader) values (4, 'measure', '\x038670998d498e6a2e3d901c670342fe8a17cb75390d7bc320d50c8d39ecb02c', 999, 0) on conflict (version) do update set checksum = excluded.checksum, applied_at = statement_timestamp(), release = excluded.release, oldest_reader = excluded.oldest_reader;
+insert into leasehold.schema_version (version, name, checksum, release, oldest_reader) values (4, 'measure', '\xf0631590f046117dc40cd2aa584c689b3f63c49eabfd9836fd5ca9795b2b677a', 999, 0) on conflict (version) do update set checksum = excluded.checksum, applied_at = statement_timestamp(), release = excluded.release, oldest_reader = excluded.oldest_reader;
 do $guard$ begin if exists (select from leasehold.schema_version where version = 0 and release > 999) then raise exception 'the functions and views of schema leasehold are of a newer release' using errcode = 'LH010', hint = 'Use that release or a newer one; it works with this schema.'; end if; end $guard$;
 -- Functions that read jobs or leases turn off the plans that read a whole table. A session keeps the
 -- plan that it made when the table was empty, and would read all of it, for each job that fails, until
@@ -3211,7 +3219,7 @@ end $$;
 -- both or neither. Returns null if another worker fired it, or the schedule was paused or removed. A
 -- schedule that a transaction has locked is left for the next look: the others must not wait for it.
 create or replace function leasehold_internal.fire_schedule(
-    name text, slot timestamptz, following timestamptz, passed bigint default 0, with_job boolean default true
+    name text, slot timestamptz, following timestamptz, passed bigint default 0, enqueues boolean default true
 )
 returns bigint
 language plpgsql volatile security definer
@@ -3224,13 +3232,13 @@ begin
     update leasehold_internal.schedule s
        set next_slot = following, moved_at = statement_timestamp(),
            missed_slots = s.missed_slots + passed,
-           last_slot = case when with_job then slot else s.last_slot end
+           last_slot = case when enqueues then slot else s.last_slot end
      where s.name = fire_schedule.name and s.next_slot = slot and s.paused_at is null
     returning * into entry;
     if not found then
         return null;
     end if;
-    if not with_job then
+    if not enqueues then
         return 0;
     end if;
     insert into leasehold.job as j (name, kwargs, queue, priority, tag)
