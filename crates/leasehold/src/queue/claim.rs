@@ -215,10 +215,40 @@ impl Claimer<'_> {
     }
 }
 
-const CLAIM_NEXT: &str = include_str!("../../queries/claim_next.sql");
-const CLAIM_AROUND: &str = include_str!("../../queries/claim_around.sql");
-const CLAIM_LOST: &str = include_str!("../../queries/claim_lost.sql");
-const RECOVER_CLAIM: &str = include_str!("../../queries/recover_claim.sql");
+/// A statement that returns claimed jobs: when the server looked, for how long, whether there are deferred
+/// jobs, and the columns of a job, which `read_claims` reads by position.
+macro_rules! claim_statement {
+    ($looked:literal, $from:literal) => {
+        concat!("select ", $looked, ", ", include_str!("../../queries/claimed_columns.sql"), $from)
+    };
+}
+
+/// Claims in order, reading on from cursors. An empty claim also returns when the server looked (null: the
+/// queue is paused, and it did not) and for how long. $6: only deferred jobs. $12: return whether there are
+/// deferred jobs.
+const CLAIM_NEXT: &str = claim_statement!(
+    "s.as_of, extract(epoch from clock_timestamp() - statement_timestamp())::float8, s.has_deferred",
+    "from (select case when (leasehold_internal.queue_settings($2)).paused_at is null
+                       then statement_timestamp() end as as_of,
+                  $12 and leasehold_internal.has_deferred($2) as has_deferred) s
+     left join lateral leasehold_internal.claim_next(
+         $1, $2, $3, null, $4, $5, null, $6, -2147483648, true, 2147483647, $7, $8, $9, $10, $11) c on true"
+);
+/// Claims one by one in a queue in which a claim was refused.
+const CLAIM_AROUND: &str = claim_statement!(
+    "statement_timestamp(), 0::float8, false",
+    "from leasehold_internal.claim_around($1, $2, $3, null, $4, $5, $6) c"
+);
+/// Claims one job on its last chance, alone.
+const CLAIM_LOST: &str = claim_statement!(
+    "statement_timestamp(), 0::float8, false",
+    "from leasehold_internal.claim_alone($1, $2, null, $3, $4, null) c"
+);
+/// Finds the jobs of a claim whose reply never came.
+const RECOVER_CLAIM: &str = claim_statement!(
+    "null::timestamptz, 0::float8, false",
+    "from leasehold.recover_claim($1, $2) c"
+);
 
 fn read_claims(rows: &[Row], asked_at: Instant) -> Claims {
     let Some(first) = rows.first() else { return Claims::default() };
@@ -228,33 +258,33 @@ fn read_claims(rows: &[Row], asked_at: Instant) -> Claims {
         leases: Vec::new(),
         as_of: first.get(0),
         took: seconds(first, 1),
-        has_deferred: first.get(17),
+        has_deferred: first.get(2),
     };
     let mut lease_of: HashMap<i64, usize> = HashMap::new();
     // Names repeat: consecutive jobs of one name share a copy.
     let mut last_name: Arc<str> = Arc::from("");
     for row in rows {
         // An empty claim is a row without a job.
-        let Some(id) = row.get::<_, Option<i64>>(2) else { continue };
-        let name: &str = row.get(3);
+        let Some(id) = row.get::<_, Option<i64>>(3) else { continue };
+        let name: &str = row.get(4);
         if *last_name != *name {
             last_name = Arc::from(name);
         }
-        let generation = Generation(row.get(10));
+        let generation = Generation(row.get(11));
         let job = ClaimedJob {
             id: JobId(id),
             name: Arc::clone(&last_name),
-            kwargs: row.get(4),
-            priority: row.get(5),
-            scheduled_at: row.get(6),
-            attempts: row.get(7),
-            max_attempts: row.get(8),
-            lost_count: row.get(9),
+            kwargs: row.get(5),
+            priority: row.get(6),
+            scheduled_at: row.get(7),
+            attempts: row.get(8),
+            max_attempts: row.get(9),
+            lost_count: row.get(10),
             generation,
-            tag: row.get(11),
-            enqueued_at: row.get(12),
-            key: row.get(13),
-            trace_context: row.get(14),
+            tag: row.get(12),
+            enqueued_at: row.get(13),
+            key: row.get(14),
+            trace_context: row.get(15),
             deferred: row.get(18),
         };
         let lease = *lease_of.entry(generation.0).or_insert(claims.leases.len());
@@ -263,8 +293,8 @@ fn read_claims(rows: &[Row], asked_at: Instant) -> Claims {
             None => claims.leases.push(Claim {
                 generation,
                 jobs: vec![job],
-                lease: seconds(row, 16),
-                run_limit: seconds(row, 15),
+                lease: seconds(row, 17),
+                run_limit: seconds(row, 16),
                 asked_at,
             }),
         }

@@ -1,6 +1,0 @@
--- Claims one by one in a queue in which a claim was refused. The columns of claim_next.sql.
-select statement_timestamp(), 0::float8,
-       id, name, kwargs, priority, scheduled_at, attempts, max_attempts, lost_count, lease_generation,
-       tag, enqueued_at, idempotency_key, trace_context,
-       extract(epoch from run_limit)::float8, extract(epoch from lease)::float8, false, deferred
-  from leasehold_internal.claim_around($1, $2, $3, null, $4, $5, $6)
