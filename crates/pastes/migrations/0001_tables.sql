@@ -24,7 +24,7 @@ create table pastes.pastes (
     deletion_claim bigint,
     content_id bigint not null,
     created_at timestamptz not null default statement_timestamp(),
-    -- Deleting a paste, taking it down and burning it set this to the present; a paste ends in no other way.
+    -- Deleting a paste, taking it down and burning it set this to the present. A paste is DELETED only after it.
     expires_at timestamptz not null,
     language varchar(40),
     burn boolean not null default false,
