@@ -3,7 +3,8 @@
 
 Usage: DATABASE_URL=postgres://... consume.py
 
-Needs psycopg2: python3 -m pip install psycopg2-binary, or python3-psycopg2 on Debian. LEASE sets the length of a lease, such as "10 seconds".
+Needs psycopg2: python3 -m pip install psycopg2-binary, or python3-psycopg2 on Debian. LEASE sets the length of a
+lease, such as "10 seconds".
 
 A claim also reclaims jobs of dead consumers. Where no worker of the library runs, let cron call
 "select * from leasehold.housekeep()" every minute: it prunes, and buries jobs that expired.

@@ -1,5 +1,6 @@
 -- When index and table were last seen equal, and whether the index is behind: a difference was found, a job is
--- deferred, or the job of a save (priority $3) is overdue by more than $2 seconds.
+-- deferred, so that the index may lack its note, or the job of a save (priority $3) is overdue by more than $2
+-- seconds.
 --
 -- A save that was in flight when the check began its round has an earlier timestamp and was not
 -- compared. Hence the minute: no save takes that long.

@@ -6,5 +6,5 @@ use std::ops::RangeInclusive;
 /// The priority of the job of a save.
 pub(crate) const SAVE: i32 = 1;
 
-/// The priorities that a re-index may have: after saves.
+/// The priorities that a re-index may have: after saves, so that users do not wait for it.
 pub const REINDEX_PRIORITIES: RangeInclusive<i32> = SAVE + 1..=999_999;

@@ -103,7 +103,7 @@ impl Inner {
 }
 
 impl Share {
-    /// Makes sure that `bytes` bytes are permit.
+    /// Makes sure that the permit holds `bytes` bytes.
     pub(crate) fn grow(&self, permit: &mut MemoryPermit, bytes: usize) -> Result<(), BodyError> {
         let has = permit.all.as_ref().map_or(0, OwnedSemaphorePermit::num_permits);
         let missing = bytes.div_ceil(PIECE).saturating_sub(has);

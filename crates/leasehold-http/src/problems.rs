@@ -100,7 +100,7 @@ pub enum CommonProblem {
     /// Another site made the browser send the request.
     CrossSite,
     RateLimited(RateLimited),
-    /// The memory for bodies, or for responses, is used up.
+    /// The memory for bodies, or for responses, is used up, for this address or in total.
     Busy,
     /// The request took too long.
     TimedOut,

@@ -2,8 +2,8 @@
 //!
 //! # What can go wrong
 //! - A connection is closed while the client still sends, as after "too large": the system then
-//!   resets it, and the client may never see the response. So incoming bytes are sink for a
-//!   moment.
+//!   resets it, and the client may never see the response. So incoming bytes are read and dropped for a
+//!   second.
 
 use std::io;
 use std::pin::Pin;
@@ -21,7 +21,7 @@ use tokio::time::{Instant, Sleep, sleep, sleep_until};
 use crate::body::BodyTimeout;
 use crate::server::ServerLimits;
 
-/// How long, and how many bytes, are sink after the last response.
+/// How long incoming bytes are read and dropped after the last response, and how many at most.
 const LINGER: Duration = Duration::from_secs(1);
 const LINGER_BYTES: usize = 64 * 1024 * 1024;
 

@@ -70,7 +70,8 @@ $$;
 
 -- Marks the pastes among these FAILED that wait for an upload job which has ended: it is dead, whatever
 -- buried it and why, or an operator cancelled or deleted it. They expire within a day. A paste without
--- staged bytes can never be uploaded, so it counts as well. A null id matches whichever paste has the code.
+-- staged bytes can never be uploaded, so it counts as well. Compares the identity, because a name can be used
+-- again; a null id matches whichever paste has the code: jobs from before pastes had an identity carry none.
 -- Returns how many it marked.
 --
 -- The condition on the job is in the update: a job that an operator redrove meanwhile keeps its paste. The

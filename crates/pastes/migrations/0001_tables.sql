@@ -24,7 +24,7 @@ create table pastes.pastes (
     deletion_claim bigint,
     content_id bigint not null,
     created_at timestamptz not null default statement_timestamp(),
-    -- Deleting a paste, taking it down and burning it set this to the present.
+    -- Deleting a paste, taking it down and burning it set this to the present. A paste is DELETED only after it.
     expires_at timestamptz not null,
     language varchar(40),
     burn boolean not null default false,
@@ -49,7 +49,8 @@ create index idx_own_pastes on pastes.pastes (user_id, created_at) where user_id
 --
 -- STAGED: waits for its upload. LIVE: the object was read back with the right bytes. DOOMED: no paste
 -- refers to it, and its object waits for its deletion. GONE: the object was deleted; the row stays for 30
--- days and records that the key is dead. A later paste of the same bytes gets a row and a key of its own.
+-- days and records that the key is dead. A paste of the same bytes that
+-- comes after DOOMED gets a row and a key of its own.
 create table pastes.contents (
     content_id bigint generated always as identity primary key,
     content_hash varchar(64) collate "C" not null

@@ -48,7 +48,8 @@ pub enum Users {
     Token {
         /// Name of the user
         name: String,
-        /// Revoke all earlier tokens of the user and end the sessions of the user's browsers
+        /// Revoke all earlier tokens of the user and end the sessions of the user's browsers, after a
+        /// token was lost or leaked
         #[arg(long)]
         revoke_others: bool,
     },

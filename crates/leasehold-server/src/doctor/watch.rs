@@ -262,7 +262,7 @@ async fn canaries(db: &Db) -> Result<Finding, Failure> {
 async fn vacuum(db: &Db) -> Result<Finding, Failure> {
     let sql =
         "select h.who, h.remedy, h.age from leasehold_internal.vacuum_holders() h where h.age > $1";
-    // What raises an alarm.
+    // As long as the alarm allows: doctor and alarm agree on when vacuum is held back.
     let held_back = Thresholds::default().max_transaction_age.as_secs_f64();
     let limit = [(&held_back as _, tokio_postgres::types::Type::FLOAT8)];
     let troubles: Vec<Trouble> = db

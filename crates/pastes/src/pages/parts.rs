@@ -34,7 +34,7 @@ pub fn moment(at: Timestamp) -> Markup {
     html! { time datetime=(at.strftime("%Y-%m-%dT%H:%M:%SZ")) { (at.strftime("%-d %b %Y, %H:%M UTC")) } }
 }
 
-/// Renders when a paste expires.
+/// Renders when a paste expires: rounded, and the exact time beside it.
 pub fn expires(life: Duration, at: Timestamp) -> Markup {
     html! { "in " (duration::approximate(life)) " " span.aside { "(" (moment(at)) ")" } }
 }
