@@ -173,7 +173,13 @@ impl From<EnqueueError> for Failure {
             EnqueueError::NoConnection(_) | EnqueueError::TimedOut(_) => Code::Unreachable,
             _ => Code::Failed,
         };
-        Self::new(code, error)
+        let denied = matches!(&error, EnqueueError::Database(source) if is_denied(source));
+        let failure = Self { denied, ..Self::new(code, error) };
+        if denied {
+            return failure
+                .hint("enqueueing needs the role leasehold_producer: grant it to this login");
+        }
+        failure
     }
 }
 
@@ -204,7 +210,7 @@ impl From<WorkerError> for Failure {
 
 impl From<tokio_postgres::Error> for Failure {
     fn from(error: tokio_postgres::Error) -> Self {
-        let denied = error.code() == Some(&tokio_postgres::error::SqlState::INSUFFICIENT_PRIVILEGE);
+        let denied = is_denied(&error);
         Self { denied, ..Self::new(database_code(&error), describe(&error)) }
     }
 }
@@ -219,6 +225,10 @@ impl From<std::io::Error> for Failure {
     fn from(error: std::io::Error) -> Self {
         Self::failed(error)
     }
+}
+
+fn is_denied(error: &tokio_postgres::Error) -> bool {
+    error.code() == Some(&tokio_postgres::error::SqlState::INSUFFICIENT_PRIVILEGE)
 }
 
 /// Maps a database error: with a response of the server the statement failed, without one the server is

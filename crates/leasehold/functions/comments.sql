@@ -42,7 +42,7 @@ comment on function leasehold.snooze is
 comment on function leasehold.defer is
     'Puts a job back until wait has passed, behind all jobs of its queue that are not deferred. The attempt is not counted. Returns false if the lease was lost.';
 comment on function leasehold.bury is
-    'Moves a job to the dead jobs at once, with an error and a cause. Returns false if the lease was lost.';
+    'Moves a job to the dead jobs at once, with an error and a cause: exhausted, lost, rejected, undecodable or expired. Returns false if the lease was lost.';
 comment on function leasehold.release is
     'Puts back jobs that were claimed and not run. The attempt is not counted and the due time stays. Returns the ids.';
 comment on function leasehold.finish_cancelled is
@@ -54,7 +54,7 @@ comment on function leasehold.once_finish is
 comment on function leasehold.once_forget is
     'Forgets a step that was started and whose effect is known not to have taken place. Returns false if there is none.';
 comment on function leasehold.housekeep is
-    'Runs every duty of housekeeping once, for installations without a Leasehold worker. Call it every few seconds. Returns one row per duty.';
+    'Runs every duty of housekeeping once, for installations without a Leasehold worker. Call it every minute, or more often where jobs of a dead worker must return sooner. Returns one row per duty.';
 
 -- Operators. Each call is recorded in leasehold.audit.
 comment on function leasehold.cancel is
@@ -67,12 +67,12 @@ comment on function leasehold.delete_jobs is
 comment on function leasehold.update_job is
     'Changes a waiting job. Null leaves a value as it is. Returns false if the job does not wait.';
 comment on function leasehold.pause is
-    'Pauses a queue: no claim takes its jobs, running jobs continue. Returns false if it is paused already.';
+    'Pauses a queue: no claim takes its jobs, running jobs continue. A queue that does not exist yet is created, paused. Returns false if it is paused already.';
 comment on function leasehold.resume is 'Resumes a paused queue. Returns false if it is not paused.';
 comment on function leasehold.set_queue is
     'Changes settings of a queue. Null leaves a setting as it is. Workers apply them at their next claim.';
 comment on function leasehold.add_schedule is
-    'Adds a schedule whose first slot is next_slot. Returns false if the name is taken, unless replace is true.';
+    'Adds a schedule whose first slot is next_slot. A worker parses the pattern: add schedules by the library or by leasehold schedules add, which check every field and compute next_slot. Returns false if the name is taken, unless replace is true.';
 comment on function leasehold.pause_schedule is
     'Pauses a schedule: its slots pass without a job. Returns false if it is paused already, or there is none.';
 comment on function leasehold.resume_schedule is 'Resumes a paused schedule. Returns false if it is not paused.';

@@ -62,7 +62,7 @@
 //! | poll without a notification | 500 ms | [`worker::WorkerBuilder::poll_every`] |
 //! | connections of the handle | 16 | [`LeaseholdBuilder::max_connections`] |
 //!
-//! The settings of a queue are columns of `leasehold_internal.queue`; `leasehold queues set` changes them.
+//! The settings of a queue are columns of the view `leasehold.queues`; `leasehold queues set` changes them.
 //!
 //! # Enqueue in your transaction
 //!

@@ -78,6 +78,10 @@ pub async fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
     let out = common.out();
     let kwargs = read_kwargs(&args.kwargs)?;
     let db = common.db().await?;
+    if args.wait {
+        // Reading a job needs another right than enqueueing one: fail before anything is stored.
+        db.within(db.jobs().get(leasehold::JobId(0))).await?;
+    }
     if !args.new_queue {
         check_queue(&db, &args.queue).await?;
     }
@@ -145,7 +149,7 @@ fn read_kwargs(given: &str) -> Result<Box<RawValue>, Failure> {
         _ => given.to_owned(),
     };
     RawValue::from_string(text.trim().to_owned()).map_err(|error| {
-        Failure::usage(format!("the arguments are not JSON: {error}"))
+        Failure::usage(format!("the kwargs are not JSON: {error}"))
             .hint("quote them for the shell: '{\"to\":\"a@b.c\"}'")
     })
 }

@@ -72,8 +72,8 @@ impl Selection {
         Ok(())
     }
 
-    /// Counts the matching jobs, and asks for confirmation if there are many. Returns false if there is
-    /// nothing to do.
+    /// Counts the matching jobs, and asks for confirmation if there are many, or if they are to be deleted by a
+    /// filter. Returns false if there is nothing to do.
     pub async fn confirm(
         &self,
         db: &Db,
@@ -109,7 +109,8 @@ impl Selection {
             out.note("no job matches; nothing was changed");
             return Ok(false);
         }
-        if matching > ASK_ABOVE && !self.yes {
+        // Deleted jobs leave no history: a filter that matches more than was meant cannot be undone.
+        if (matching > ASK_ABOVE || verb == "delete") && !self.yes {
             confirm(&format!("{verb} {amount}?"))?;
         }
         Ok(true)

@@ -92,6 +92,7 @@ impl Answer {
         let functions = match (self.functions_current, self.functions_newer) {
             (true, _) => "current",
             (false, true) => "of a newer release, which this one works with",
+            (false, false) if self.found.is_none() => "none",
             (false, false) => "of another release, not replaced yet",
         };
         let mut text = format!(

@@ -172,10 +172,10 @@ async fn list(common: &Common) -> Result<ExitCode, Failure> {
 
 async fn add(args: AddArgs, common: &Common) -> Result<ExitCode, Failure> {
     let kwargs: serde_json::Value = serde_json::from_str(&args.kwargs)
-        .map_err(|error| Failure::usage(format!("the arguments are not JSON: {error}")))?;
+        .map_err(|error| Failure::usage(format!("the kwargs are not JSON: {error}")))?;
     if !kwargs.is_object() {
         return Err(Failure::usage(
-            "the arguments are not a JSON object; wrap the value: {\"value\": ...}",
+            "the kwargs are not a JSON object; wrap the value: {\"value\": ...}",
         ));
     }
     let schedule = Schedule::untyped(args.name, args.cron, args.zone, args.job_name, kwargs)

@@ -40,7 +40,7 @@ impl Finding {
         Self::warn(
             check,
             format!("could not be checked: {failure}"),
-            "run doctor as the owner of the schema, or as a member of pg_monitor and leasehold_operator",
+            "run doctor as the owner of the schema; a member of pg_monitor, leasehold_operator and leasehold_producer can make most checks",
         )
     }
 

@@ -15,7 +15,7 @@ pub async fn examine(db: &Db, findings: &mut Vec<Finding>) -> bool {
         findings.push(check("functions", functions(db)).await);
         findings.push(check("interference", interference(db)).await);
         findings.push(check("roles", roles(db)).await);
-        findings.push(check("dead rows", dead_rows(db)).await);
+        findings.push(check("dead tuples", dead_rows(db)).await);
         for (name, schema) in [("annotations", annotations::SCHEMA), ("pastes", pastes::SCHEMA)] {
             match service(db, name, &schema).await {
                 Ok(found) => findings.extend(found),
@@ -200,11 +200,11 @@ async fn dead_rows(db: &Db) -> Result<Finding, Failure> {
     }
     Ok(match worst {
         Some(text) => Finding::warn(
-            "dead rows",
+            "dead tuples",
             text,
             "end the old transactions listed above; then run: vacuum leasehold.job, leasehold_internal.lease",
         ),
-        None => Finding::ok("dead rows", words.join(", ")),
+        None => Finding::ok("dead tuples", words.join(", ")),
     })
 }
 

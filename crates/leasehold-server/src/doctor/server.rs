@@ -135,17 +135,17 @@ async fn isolation(db: &Db, pooled: bool) -> Result<Finding, Failure> {
 }
 
 async fn connections(db: &Db) -> Result<Finding, Failure> {
-    let sql = "select (select count(*) from pg_stat_activity where backend_type = 'client backend'), \
+    // pg_stat_activity hides the sessions of other users from a role without pg_monitor.
+    let sql = "select (select coalesce(sum(numbackends), 0)::bigint from pg_stat_database), \
                current_setting('max_connections')::bigint - current_setting('superuser_reserved_connections')::bigint";
     let row = db.one(sql, &[]).await?;
     let (used, most): (i64, i64) = (row.get(0), row.get(1));
     let text = format!("{used} of {most} in use");
-    // A worker takes six, and up to sixteen for its handlers.
     Ok(match most - used {
         ..25 => Finding::warn(
             "connections",
             text,
-            "a worker needs 6, and up to 16 for handlers: raise max_connections, or put a pooler in front",
+            "a worker opens a few, and up to 16 for claims, 16 for results and 32 for transactions of handlers: raise max_connections, or put a pooler in front",
         ),
         _ => Finding::ok("connections", text),
     })

@@ -265,6 +265,14 @@ async fn delete_removes_waiting_and_dead_jobs_only() {
     fixture.run(&["jobs", "delete", &done.to_string()]).await.expect(5).says("is finished");
     fixture.run(&["jobs", "delete", "987654"]).await.expect(3);
     assert_eq!(fixture.count(left).await, 2);
+    // One dead job: a filter asks all the same.
+    let dead = fixture.dead("mail", "c", "lost").await;
+    fixture.run(&["jobs", "delete", "--queue", "mail"]).await.expect(4).says("--yes");
+    fixture.run(&["jobs", "delete", "--all"]).await.expect(4).says("--yes");
+    let still = format!("select count(*) from leasehold.jobs where id = {dead}");
+    assert_eq!(fixture.count(&still).await, 1);
+    fixture.run(&["jobs", "delete", "--queue", "mail", "--yes"]).await.expect(0).prints("deleted");
+    assert_eq!(fixture.count(&still).await, 0);
     let noted =
         "select count(*) from leasehold.audit where action = 'delete' and detail like '%a mistake'";
     assert_eq!(fixture.count(noted).await, 1);

@@ -64,4 +64,14 @@ async fn viewers_list_and_operators_act() {
     let enqueued =
         run_as(&fixture, "producer", &["enqueue", "a", "--queue", "mail"]).await.expect(0);
     assert!(enqueued.stderr.is_empty(), "a producer may not see workers: {}", enqueued.stderr);
+    // Without the right, nothing is stored and the error names the role.
+    let jobs = "select count(*) from leasehold.job";
+    let before = fixture.count(jobs).await;
+    for role in ["operator", "viewer"] {
+        let denied = run_as(&fixture, role, &["enqueue", "a", "--queue", "mail"]).await.expect(1);
+        denied.says("leasehold_producer");
+    }
+    let waiting = ["enqueue", "a", "--queue", "mail", "--wait"];
+    run_as(&fixture, "producer", &waiting).await.expect(1).says("leasehold_viewer");
+    assert_eq!(fixture.count(jobs).await, before);
 }

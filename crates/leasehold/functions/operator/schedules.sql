@@ -11,6 +11,23 @@ language plpgsql volatile security definer
 set search_path = leasehold, pg_temp set lock_timeout = '1s' as $$
 #variable_conflict use_variable
 begin
+    -- A worker parses the pattern; what it cannot parse would fail at every look.
+    if cron !~ '^\s*(@[a-z]+|(\S+\s+){4}\S+)\s*$' then
+        raise exception 'cron is %; it must be five fields or a name such as @daily', quote_literal(cron)
+            using errcode = 'LH002', constraint = 'LH002',
+                  hint = 'Use "leasehold schedules add", which checks every field and computes next_slot.';
+    end if;
+    begin
+        perform statement_timestamp() at time zone zone;
+    exception when invalid_parameter_value then
+        raise exception 'there is no time zone %', quote_literal(zone)
+            using errcode = 'LH002', constraint = 'LH002', hint = 'Use a name such as Europe/Berlin, or UTC.';
+    end;
+    if coalesce(missed not in ('skip', 'once', 'all'), true) then
+        raise exception 'missed is %; it must be skip, once or all', coalesce(quote_literal(missed), 'null')
+            using errcode = 'LH002', constraint = 'LH002',
+                  hint = 'It says what to do with slots that passed while no worker ran.';
+    end if;
     insert into leasehold_internal.schedule as s
         (name, cron, zone, queue, job_name, kwargs, priority, missed, next_slot)
     values (name, cron, zone, queue, job_name, kwargs, priority, missed, next_slot)

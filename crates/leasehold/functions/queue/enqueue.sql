@@ -184,7 +184,7 @@ begin
                   hint = 'Name the job after what it does, such as email.send.';
     end if;
     if kwargs is null or jsonb_typeof(kwargs) <> 'object' then
-        raise exception 'the arguments of a job are a JSON object'
+        raise exception 'the kwargs of a job are a JSON object'
             using errcode = 'LH002', constraint = 'LH002', hint = 'Wrap the value: {"value": ...}.';
     end if;
     perform leasehold_internal.check_kwargs_size(kwargs);
@@ -197,7 +197,7 @@ returns void
 language plpgsql immutable set search_path = leasehold, pg_temp as $$
 begin
     if pg_column_size(kwargs || '{}') > 65536 then
-        raise exception 'the arguments of a job take at most 64 KiB, these take % bytes',
+        raise exception 'the kwargs of a job take at most 64 KiB, these take % bytes',
             pg_column_size(kwargs || '{}')
             using errcode = 'LH002', constraint = 'LH002',
                   hint = 'Store the bulk elsewhere and enqueue a reference to it.';

@@ -141,6 +141,11 @@ declare
     holder text;
     buried int;
 begin
+    if coalesce(cause not in ('exhausted', 'lost', 'rejected', 'undecodable', 'expired'), true) then
+        raise exception 'cause is %; it must be exhausted, lost, rejected, undecodable or expired',
+            coalesce(quote_literal(cause), 'null')
+            using errcode = 'LH002', constraint = 'LH002', hint = 'Leave it out for rejected.';
+    end if;
     select l.claimed_by into holder from leasehold_internal.lease l where l.lease_generation = generation;
     buried := leasehold_internal.bury_rows(array[job_id], generation, cause, error, holder);
     perform leasehold_internal.settle(generation);

@@ -206,3 +206,31 @@ async fn promote_makes_waiting_jobs_due_and_touches_no_others() {
     assert_eq!(moved, [later]);
     assert_eq!(claim(&sql.client, "w", 5).await.ids, [later]);
 }
+
+#[tokio::test]
+async fn values_outside_of_a_list_are_refused_with_what_to_do() {
+    let sql = Sql::new().await;
+    sql.enqueue(1).await;
+    let held = claim(&sql.client, "w", 1).await;
+    let bury = format!("select leasehold.bury({}, {}, 'x', 'bored')", held.ids[0], held.generation);
+    let add = |cron: &str, zone: &str, missed: &str| {
+        format!(
+            "select leasehold.add_schedule('s', '{cron}', '{zone}', 'default', 'x', '{{}}', 0, \
+             '{missed}', now(), 'me')"
+        )
+    };
+    for (text, words) in [
+        (bury, "cause is 'bored'; it must be exhausted, lost, rejected, undecodable or expired"),
+        (add("not a cron", "UTC", "once"), "cron is 'not a cron'; it must be five fields"),
+        (add("0 3 * * *", "Nowhere/X", "once"), "there is no time zone 'Nowhere/X'"),
+        (add("@daily", "UTC", "sometimes"), "missed is 'sometimes'; it must be skip, once or all"),
+    ] {
+        let error = sql.client.simple_query(&text).await.unwrap_err();
+        let refused = error.as_db_error().unwrap();
+        assert_eq!(refused.code().code(), "LH002", "{text}");
+        assert!(refused.message().contains(words), "{}", refused.message());
+        assert!(refused.hint().is_some(), "{text}");
+    }
+    run(&sql.client, &add("@daily", "Europe/Berlin", "all")).await;
+    assert_eq!(sql.state(held.ids[0]).await, "running");
+}

@@ -16,6 +16,11 @@ notice. This page is made from the comments in the database, and a test compares
 Times are compared with the database's clock. Functions that finish a job take its id and the generation of
 its claim: together they are the [fence](glossary.md). A function that runs for an operator takes the
 `actor`, and records the call in `leasehold.audit`.
+
+A role needs the rights for what it calls: `leasehold_producer` enqueues, by `enqueue`, `enqueue_many` or a plain
+INSERT without `returning`; `leasehold_worker` claims and finishes; `leasehold_housekeeper` runs `housekeep`;
+`leasehold_viewer` reads the views, of `leasehold.jobs` every column but kwargs, errors and notes, so it names the
+columns it wants; `leasehold_operator` reads everything and acts. [SECURITY.md](../SECURITY.md) has the details.
 ";
 
 /// Name, arguments, result and comment of each function, by the parts of the page.

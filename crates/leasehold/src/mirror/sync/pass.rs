@@ -90,7 +90,7 @@ impl<'a> Pass<'a> {
         let mut known: HashMap<String, usize> = HashMap::new();
         for (at, job) in self.jobs.iter().enumerate() {
             let Some((key, force)) = key_of(job.kwargs(), field, kind) else {
-                let why = format!("the arguments have no {field} that is a key of this mirror");
+                let why = format!("the kwargs have no {field} that is a key of this mirror");
                 // In the first attempt: these jobs have no last one, and the check creates a new job.
                 self.results[at] = Some(Err(JobError::permanent(why).cause(Cause::Undecodable)));
                 continue;
