@@ -18,13 +18,24 @@ impl fmt::Display for JobId {
     }
 }
 
-impl FromStr for JobId {
-    type Err = std::num::ParseIntError;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        text.parse().map(Self)
+impl From<i64> for JobId {
+    fn from(id: i64) -> Self {
+        Self(id)
     }
 }
+
+impl FromStr for JobId {
+    type Err = ParseJobIdError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        text.parse().map(Self).map_err(|_| ParseJobIdError)
+    }
+}
+
+/// A text that is not the id of a job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("an id is a whole number, such as 1201; list jobs to find it")]
+pub struct ParseJobIdError;
 
 /// Identifies a claim. Every claim gets a new one; it only grows and is never issued twice. Together
 /// with the job's id it is the fence that every finish carries.

@@ -316,7 +316,7 @@ pub use builder::{LeaseholdBuilder, SchemaCheck, Tls};
 pub use database::Pooler;
 pub use engine::Leasehold;
 pub use error::{AdminError, ConnectError, EnqueueError, FinishError, SchemaError, WorkerError};
-pub use job::{Cause, Generation, Job, JobId, JobState, Policy};
+pub use job::{Cause, Generation, Job, JobId, JobState, ParseJobIdError, Policy};
 pub use leasehold_macros::Job;
 pub use queue::enqueue::{Draft, Enqueue, EnqueueOn, Enqueued};
 pub use queue::finish::Finished;

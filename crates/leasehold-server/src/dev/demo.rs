@@ -13,7 +13,7 @@ use crate::output::Out;
 use crate::run::{Service, Stopping};
 
 pub const QUEUES: [(&str, usize); 4] =
-    [("demo.mail", 20), ("demo.hooks", 10), ("demo.reports", 2), ("demo.tidy", 1)];
+    [("demo.mail", 20), ("demo.hooks", 10), ("demo.reports", 2), ("demo.cache", 1)];
 
 /// An email to a customer. Mailboxes are busy at times; a later attempt succeeds.
 #[derive(Job, Serialize, Deserialize)]
@@ -49,8 +49,8 @@ pub struct BuildReport {
 
 /// A job that a schedule enqueues every minute.
 #[derive(Job, Serialize, Deserialize)]
-#[job(name = "cache.tidy", queue = "demo.tidy")]
-pub struct TidyCache {}
+#[job(name = "cache.prune", queue = "demo.cache")]
+pub struct PruneCache {}
 
 async fn send_email(_letter: SendEmail, ctx: Ctx) -> Result<(), JobError> {
     pause(20..250).await;
@@ -79,7 +79,7 @@ async fn build_report(_report: BuildReport) -> Outcome {
     }
 }
 
-async fn tidy_cache(_: TidyCache) {
+async fn prune_cache(_: PruneCache) {
     pause(10..50).await;
 }
 
@@ -99,12 +99,12 @@ pub fn services(engine: &Leasehold, stopping: &Stopping, out: Out) -> Vec<Servic
         .handle(send_email)
         .handle(deliver_hook)
         .handle(build_report)
-        .handle(tidy_cache);
+        .handle(prune_cache);
     for (queue, slots) in QUEUES {
         worker = worker.queue(queue, slots);
     }
     // The pattern is valid; if it were not, only the demo would lack a schedule.
-    if let Ok(schedule) = Schedule::new("demo.tidy", "* * * * *", "UTC", &TidyCache {}) {
+    if let Ok(schedule) = Schedule::new("demo.cache", "* * * * *", "UTC", &PruneCache {}) {
         worker = worker.schedule(schedule);
     }
     let queues: Vec<&str> = QUEUES.iter().map(|(queue, _)| *queue).collect();

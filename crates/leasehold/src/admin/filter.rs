@@ -345,7 +345,10 @@ fn read_value<'a>(key: &str, text: &'a str) -> Result<(String, &'a str), FilterE
         let end = text.find(char::is_whitespace).unwrap_or(text.len());
         let (value, rest) = text.split_at_checked(end).unwrap_or((text, ""));
         if value.is_empty() || value.contains('"') {
-            let why = "put it in double quotes".to_owned();
+            let why = match value.is_empty() {
+                true => format!("put a value behind {key}:, in double quotes if it has blanks"),
+                false => "put it in double quotes".to_owned(),
+            };
             return Err(FilterError::Value { key: key.to_owned(), value: value.to_owned(), why });
         }
         return Ok((value.to_owned(), rest));

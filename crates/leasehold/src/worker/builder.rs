@@ -469,7 +469,7 @@ impl<S: Send + Sync + 'static> WorkerBuilder<S> {
         let services: Vec<String> = self.services.iter().map(|service| service.name()).collect();
         for (at, name) in services.iter().enumerate() {
             if services.iter().skip(at + 1).any(|other| other == name) {
-                return config(format!("{name} is named twice"));
+                return config(format!("{name} is named twice; leave one of them out"));
             }
         }
         if let Some(name) = self.handled_twice.first() {
@@ -511,7 +511,9 @@ impl<S: Send + Sync + 'static> WorkerBuilder<S> {
                 return config(format!("queue {queue:?} has {slots} slots; use 1 to 100000"));
             }
             if queues.iter().filter(|other| other.0 == *queue).count() > 1 {
-                return config(format!("queue {queue:?} is named twice"));
+                return config(format!(
+                    "queue {queue:?} is named twice; name it once, with all its slots"
+                ));
             }
         }
         if let Some(problem) = self.transactions.problem() {

@@ -54,7 +54,8 @@ impl<S: Sync> FromAttempt<S> for Ctx {
     note = "a handler is an async function whose first argument is the job (a struct with #[derive(Job)]), \
             followed by at most three of State<T>, Ctx and JobTx, \
             and that returns (), Outcome, or a Result of one of them whose error is JobError, anyhow::Error, \
-            eyre::Report, Box<dyn Error + Send + Sync> or an error that is Send, Sync and 'static"
+            eyre::Report, Box<dyn Error + Send + Sync> or an error that is Send, Sync and 'static",
+    note = "a handler with State<T> needs a worker that has a T: .worker_with(state) in place of .worker()"
 )]
 pub trait Handler<S, Args>: Clone + Send + Sync + 'static {
     /// The type of the job.
