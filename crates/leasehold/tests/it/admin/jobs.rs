@@ -49,7 +49,7 @@ async fn causes_of_the_table_and_of_rust_are_the_same() {
     }
     let id = office.running().await;
     let sql = "select leasehold.bury($1, lease_generation, 'x', 'a whim') from leasehold.job where id = $1";
-    assert_eq!(crate::sql::refused(&office.sql.client, sql, &[&id.0]).await.0, "23514");
+    assert_eq!(crate::sql::refused(&office.sql.client, sql, &[&id.0]).await.0, "LH002");
 }
 
 #[tokio::test]
