@@ -233,7 +233,7 @@ mod tests {
             ("--pastes-operator-token=short", "16 to 128"),
             ("--pastes-create-token=short", "16 to 128"),
             ("--pastes-expiry-gate=zookeeper", "none, advisory"),
-            ("--pastes-code-length=3", "between 6 and 32"),
+            ("--pastes-code-length=3", "must have 6 to 32"),
         ] {
             let refused = settings(&[bad]).expect_err(bad);
             assert!(refused.contains(words), "{bad}: {refused}");
