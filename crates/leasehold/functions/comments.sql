@@ -70,7 +70,7 @@ comment on function leasehold.pause is
     'Pauses a queue: no claim takes its jobs, running jobs continue. A queue that does not exist yet is created, paused. Returns false if it is paused already.';
 comment on function leasehold.resume is 'Resumes a paused queue. Returns false if it is not paused.';
 comment on function leasehold.set_queue is
-    'Changes settings of a queue. Null leaves a setting as it is. Workers apply them at their next claim.';
+    'Changes settings of a queue. Null leaves a setting as it is. Workers apply them at their next claim. Returns whether a setting changed.';
 comment on function leasehold.add_schedule is
     'Adds a schedule whose first slot is next_slot. A worker parses the pattern: add schedules by the library or by leasehold schedules add, which check every field and compute next_slot. Returns false if the name is taken, unless replace is true.';
 comment on function leasehold.pause_schedule is

@@ -35,7 +35,7 @@ begin
 end $$;
 
 -- Changes the settings of a queue and inserts its row if there is none. Null leaves a setting as it is; an
--- empty text removes a name. Returns the settings.
+-- empty text removes a name. Returns whether a setting changed.
 create or replace function leasehold.set_queue(
     queue text, actor text, why text default null, lease interval default null,
     max_attempts int default null, max_lost int default null, claim_size int default null,
@@ -43,13 +43,13 @@ create or replace function leasehold.set_queue(
     backoff_cap interval default null, keep_history boolean default null,
     display_name text default null, owner text default null
 )
-returns leasehold_internal.queue
+returns boolean
 language plpgsql volatile security definer set search_path = leasehold, pg_temp as $$
 #variable_conflict use_variable
 declare
+    former leasehold_internal.queue := leasehold_internal.queue_settings(queue);
     settings leasehold_internal.queue;
 begin
-    perform leasehold_internal.queue_settings(queue);
     update leasehold_internal.queue q
        set lease = coalesce(lease, q.lease),
            max_attempts = coalesce(max_attempts, q.max_attempts),
@@ -69,5 +69,5 @@ begin
         'claim_size ' || claim_size, 'run_limit ' || run_limit, 'backoff_base ' || backoff_base,
         'backoff_cap ' || backoff_cap, 'keep_history ' || keep_history, 'display_name ' || display_name,
         'owner ' || owner, why));
-    return settings;
+    return settings is distinct from former;
 end $$;

@@ -273,14 +273,11 @@ impl Queues<'_> {
     ) -> Result<QueueSettings, AdminError> {
         let time = |time: Option<Duration>| time.map(|time| time.as_secs_f64());
         let backoff = (change.backoff.map(|times| times.0), change.backoff.map(|times| times.1));
-        let sql = format!(
-            "select {SETTINGS} from leasehold.set_queue($1, $2, $3, make_interval(secs => $4), $5, $6, $7, \
-             make_interval(secs => $8), make_interval(secs => $9), make_interval(secs => $10), $11, $12, $13) q"
-        );
-        let rows = self
-            .session
+        let sql = "select leasehold.set_queue($1, $2, $3, make_interval(secs => $4), $5, $6, $7, \
+             make_interval(secs => $8), make_interval(secs => $9), make_interval(secs => $10), $11, $12, $13)";
+        self.session
             .query(
-                &sql,
+                sql,
                 &[
                     (&queue, Type::TEXT),
                     (&by.actor, Type::TEXT),
@@ -298,6 +295,8 @@ impl Queues<'_> {
                 ],
             )
             .await?;
+        let sql = format!("select {SETTINGS} from leasehold_internal.queue q where q.name = $1");
+        let rows = self.session.query(&sql, &[(&queue, Type::TEXT)]).await?;
         match rows.first() {
             Some(row) => Ok(QueueSettings::read(row)),
             None => Err(AdminError::Refused(format!("queue {queue:?} has no settings"))),

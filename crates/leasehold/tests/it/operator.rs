@@ -208,6 +208,14 @@ async fn promote_makes_waiting_jobs_due_and_touches_no_others() {
 }
 
 #[tokio::test]
+async fn set_queue_returns_whether_a_setting_changed() {
+    let sql = Sql::new().await;
+    let set = "select leasehold.set_queue('mail', 'me', max_lost => 5)";
+    assert!(sql.one::<bool>(set, &[]).await);
+    assert!(!sql.one::<bool>(set, &[]).await);
+}
+
+#[tokio::test]
 async fn values_outside_of_a_list_are_refused_with_what_to_do() {
     let sql = Sql::new().await;
     sql.enqueue(1).await;

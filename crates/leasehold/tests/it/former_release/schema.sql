@@ -2988,7 +2988,7 @@ begin
 end $$;
 
 -- Changes the settings of a queue and inserts its row if there is none. Null leaves a setting as it is; an
--- empty text removes a name. Returns the settings.
+-- empty text removes a name. Returns whether a setting changed.
 create or replace function leasehold.set_queue(
     queue text, actor text, why text default null, lease interval default null,
     max_attempts int default null, max_lost int default null, claim_size int default null,
@@ -2996,13 +2996,13 @@ create or replace function leasehold.set_queue(
     backoff_cap interval default null, keep_history boolean default null,
     display_name text default null, owner text default null
 )
-returns leasehold_internal.queue
+returns boolean
 language plpgsql volatile security definer set search_path = leasehold, pg_temp as $$
 #variable_conflict use_variable
 declare
+    former leasehold_internal.queue := leasehold_internal.queue_settings(queue);
     settings leasehold_internal.queue;
 begin
-    perform leasehold_internal.queue_settings(queue);
     update leasehold_internal.queue q
        set lease = coalesce(lease, q.lease),
            max_attempts = coalesce(max_attempts, q.max_attempts),
@@ -3022,7 +3022,7 @@ begin
         'claim_size ' || claim_size, 'run_limit ' || run_limit, 'backoff_base ' || backoff_base,
         'backoff_cap ' || backoff_cap, 'keep_history ' || keep_history, 'display_name ' || display_name,
         'owner ' || owner, why));
-    return settings;
+    return settings is distinct from former;
 end $$;
 
 -- Actions of operators on schedules. Each one records its actor.
@@ -6169,7 +6169,7 @@ comment on function leasehold.pause is
     'Pauses a queue: no claim takes its jobs, running jobs continue. Returns false if it is paused already.';
 comment on function leasehold.resume is 'Resumes a paused queue. Returns false if it is not paused.';
 comment on function leasehold.set_queue is
-    'Changes settings of a queue. Null leaves a setting as it is. Workers apply them at their next claim.';
+    'Changes settings of a queue. Null leaves a setting as it is. Workers apply them at their next claim. Returns whether a setting changed.';
 comment on function leasehold.add_schedule is
     'Adds a schedule whose first slot is next_slot. Returns false if the name is taken, unless replace is true.';
 comment on function leasehold.pause_schedule is
