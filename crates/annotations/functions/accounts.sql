@@ -1,6 +1,6 @@
 -- Accounts, their sessions, and the groups that they read in.
 --
--- Error codes: AN001 the name is taken, AN002 the idempotency key was used with another payload,
+-- Error codes: AN001 the name is taken, AN002 the idempotency key was used for another request,
 -- AN003 no such note or not visible, AN004 other users have replied, AN005 no such group for this user,
 -- AN006 another user's note, AN007 a reply with a group of its own, AN008 the account is deleted,
 -- AN009 the note was changed meanwhile, AN010 the note would be empty, AN011 too many groups, AN012 no

@@ -24,7 +24,7 @@ end $$;
 create or replace function annotations.create_annotation(
     author bigint, new_id text, url text, title text, group_id text, kind text,
     reply_to text, quote text, selectors jsonb, text text, tags text[],
-    request_key bytea, request_payload bytea
+    request_key bytea, request_digest bytea
 )
 returns table (id text, replayed boolean)
 language plpgsql volatile set search_path = annotations, leasehold, pg_temp as $$
@@ -44,14 +44,14 @@ begin
         raise exception 'the account was deleted' using errcode = 'AN008';
     end if;
     if request_key is not null then
-        insert into annotations.request (key_hash, payload_hash, annotation_id)
-        values (request_key, request_payload, new_id) on conflict (key_hash) do nothing;
+        insert into annotations.request (key_hash, request_hash, annotation_id)
+        values (request_key, request_digest, new_id) on conflict (key_hash) do nothing;
         if not found then
             -- A request with this key came before. If that one was still in flight, the insert has
             -- waited for it.
             select * into known from annotations.request r where r.key_hash = request_key;
-            if known.payload_hash <> request_payload then
-                raise exception 'this idempotency key was used with another payload' using errcode = 'AN002';
+            if known.request_hash <> request_digest then
+                raise exception 'this idempotency key was used for another request' using errcode = 'AN002';
             end if;
             return query select known.annotation_id, true;
             return;

@@ -110,7 +110,7 @@ create index annotation_tags_idx on annotations.annotation using gin (annotation
 -- The notes of requests that carried an idempotency key.
 create table annotations.request (
     key_hash bytea primary key,
-    payload_hash bytea not null,
+    request_hash bytea not null,
     annotation_id text collate "C" not null,
     created_at timestamptz not null default statement_timestamp()
 );

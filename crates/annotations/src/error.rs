@@ -48,7 +48,7 @@ pub enum Refused {
     AccountGone,
     #[error("this name is taken")]
     NameTaken,
-    #[error("this Idempotency-Key was used with another payload; use a new key")]
+    #[error("this Idempotency-Key was used for another request; use a new key")]
     KeyReused,
     /// The text names what is wrong.
     #[error("{0}")]

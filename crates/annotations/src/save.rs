@@ -44,8 +44,8 @@ impl Annotations {
         let url = if kind == Kind::Reply { String::new() } else { canonical(&new.url)? };
         let title: String = new.title.chars().take(LONGEST_TITLE).filter(|c| *c != '\0').collect();
         let selectors = serde_json::Value::Array(new.selectors.clone());
-        let (key, payload) = match &new.idempotency_key {
-            Some(key) => (Some(key_hash(author.id, key)?), Some(payload_hash(&new, &url))),
+        let (key, digest) = match &new.idempotency_key {
+            Some(key) => (Some(key_hash(author.id, key)?), Some(request_hash(&new, &url))),
             None => (None, None),
         };
         let id = AnnotationId::random();
@@ -70,7 +70,7 @@ impl Annotations {
                     (&new.text, Type::TEXT),
                     (&new.tags, Type::TEXT_ARRAY),
                     (&key, Type::BYTEA),
-                    (&payload, Type::BYTEA),
+                    (&digest, Type::BYTEA),
                 ],
             )
             .await?;
@@ -213,7 +213,7 @@ fn key_hash(author: i64, key: &str) -> Result<Vec<u8>, Refused> {
     Ok(Sha256::digest(format!("{author}\n{key}")).to_vec())
 }
 
-fn payload_hash(new: &NewAnnotation, url: &str) -> Vec<u8> {
+fn request_hash(new: &NewAnnotation, url: &str) -> Vec<u8> {
     let parts = serde_json::json!([
         url,
         new.group,

@@ -35,7 +35,7 @@ begin
         on leasehold.job to leasehold_producer;
     grant execute on function
         leasehold.enqueue, leasehold.enqueue_many, leasehold_internal.check_enqueue,
-        leasehold_internal.check_options, leasehold_internal.payload_hash, leasehold_internal.check_expiry,
+        leasehold_internal.check_options, leasehold_internal.request_hash, leasehold_internal.check_expiry,
         leasehold_internal.check_kwargs_size, leasehold.wake
         to leasehold_producer, leasehold_worker;
 

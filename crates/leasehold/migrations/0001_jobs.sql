@@ -261,7 +261,7 @@ create table leasehold_internal.idempotency_key (
     key text collate "C" not null
         constraint key_form check (key <> '' and octet_length(key) <= 200),
     job_id bigint not null,
-    payload_hash bytea not null,
+    request_hash bytea not null,
     -- The key is taken until then, and for as long as its job waits or runs.
     holds_until timestamptz not null,
     created_at timestamptz not null default statement_timestamp(),

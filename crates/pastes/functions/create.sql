@@ -9,7 +9,7 @@ create or replace function pastes.create_paste(
     alias boolean,        -- the user chose the code
     owner bytea,          -- hash of the owner's token, or null
     hash text, content bytea, life interval, language text, burns boolean,
-    request_key bytea, request_payload bytea,
+    request_key bytea, request_digest bytea,
     upload_after interval -- how long the upload job waits for the direct upload
 )
 returns table (short_code text, paste_id uuid, expires_at timestamptz, status text,
@@ -26,12 +26,12 @@ declare
     kept record;
 begin
     if request_key is not null then
-        insert into pastes.requests (key_hash, payload_hash, short_code, paste_id)
-        values (request_key, request_payload, code, paste) on conflict (key_hash) do nothing;
+        insert into pastes.requests (key_hash, request_hash, short_code, paste_id)
+        values (request_key, request_digest, code, paste) on conflict (key_hash) do nothing;
         if not found then
             -- The key was seen before. If its first request was still running, the insert waited for it.
             select * into known from pastes.requests r where r.key_hash = request_key;
-            if known.payload_hash <> request_payload then
+            if known.request_hash <> request_digest then
                 raise exception 'this key was sent with another paste' using errcode = 'PB002';
             end if;
             -- Match the identity, too: the name may belong to another paste by now.

@@ -82,7 +82,7 @@ create table pastes.staged (
 -- Requests that carried an idempotency key, and their pastes.
 create table pastes.requests (
     key_hash bytea primary key,
-    payload_hash bytea not null,
+    request_hash bytea not null,
     short_code varchar(64) collate "C" not null,
     created_at timestamptz not null default statement_timestamp()
 );

@@ -88,7 +88,7 @@ impl Pastes {
         let request = match new.idempotency_key.as_deref() {
             None => None,
             Some(key) if !is_request_key(key) => return Err(CreateError::BadKey),
-            Some(key) => Some((request_key(key, &new), request_payload(&hash, life, &new))),
+            Some(key) => Some((request_key(key, &new), request_digest(&hash, life, &new))),
         };
         Ok(Draft { new, alias, hash, life, request })
     }
@@ -138,8 +138,8 @@ impl Pastes {
         let owner = draft.new.owner.as_ref().map(OwnerToken::hash);
         let content: &[u8] = &draft.new.content;
         let wait = self.settings().head_start().as_secs_f64();
-        let (key, payload) = match &draft.request {
-            Some((key, payload)) => (Some(key.as_slice()), Some(payload.as_slice())),
+        let (key, digest) = match &draft.request {
+            Some((key, digest)) => (Some(key.as_slice()), Some(digest.as_slice())),
             None => (None, None),
         };
         let rows = self
@@ -158,7 +158,7 @@ impl Pastes {
                     (&draft.new.language, Type::TEXT),
                     (&draft.new.burn, Type::BOOL),
                     (&key, Type::BYTEA),
-                    (&payload, Type::BYTEA),
+                    (&digest, Type::BYTEA),
                     (&wait, Type::FLOAT8),
                 ],
             )
@@ -207,7 +207,7 @@ fn request_key(key: &str, new: &NewPaste) -> Vec<u8> {
     Sha256::digest(format!("{who}\0{key}")).to_vec()
 }
 
-fn request_payload(hash: &str, life: Duration, new: &NewPaste) -> Vec<u8> {
+fn request_digest(hash: &str, life: Duration, new: &NewPaste) -> Vec<u8> {
     Sha256::digest(format!("{hash} {life:?} {:?} {:?} {}", new.alias, new.language, new.burn))
         .to_vec()
 }

@@ -26,7 +26,7 @@ const LONGEST_QUERY: usize = 200;
 /// Creates a note.
 #[utoipa::path(post, path = "/api/annotations", tag = "annotations", operation_id = "createAnnotation",
     request_body = CreateAnnotation,
-    params(("Idempotency-Key" = Option<String>, Header, description = "A repeated request with this key returns the first note and `Idempotent-Replayed: true`; one with another payload is refused.", min_length = 1, max_length = 200, pattern = "^[!-~]([ -~]{0,198}[!-~])?$")),
+    params(("Idempotency-Key" = Option<String>, Header, description = "A repeated request with this key returns the first note and `Idempotent-Replayed: true`; one with another request is refused.", min_length = 1, max_length = 200, pattern = "^[!-~]([ -~]{0,198}[!-~])?$")),
     responses((status = 201, description = "Created, now or by an earlier request with this key", body = AnnotationJson, headers(("Location" = String)))),
     security(("token" = [])))]
 pub async fn create(State(web): State<Shared>, request: Request) -> Answer {

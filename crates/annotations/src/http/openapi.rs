@@ -116,7 +116,7 @@ fn problem(status: u16) -> &'static str {
         404 => "It does not exist, or is not visible to you",
         408 => "The body did not arrive in time",
         409 => {
-            "The name is taken, the key was used with another payload, other users have replied, a limit is reached, or the owner would leave members behind"
+            "The name is taken, the key was used for another request, other users have replied, a limit is reached, or the owner would leave members behind"
         }
         412 => "The note was changed: If-Match names another version",
         413 => "Too large",

@@ -155,8 +155,8 @@ begin
         arguments := leasehold_internal.mirror_kwargs(m.key_kind, m.job_field, one);
         made := nextval('leasehold.job_id_seq');
         -- The transaction that changes a row has locked it, so no other one inserts the same key now.
-        insert into leasehold_internal.idempotency_key as i (queue, key, job_id, payload_hash, holds_until)
-        values (m.queue, mark, made, leasehold_internal.payload_hash(m.job_name, arguments),
+        insert into leasehold_internal.idempotency_key as i (queue, key, job_id, request_hash, holds_until)
+        values (m.queue, mark, made, leasehold_internal.request_hash(m.job_name, arguments),
                 statement_timestamp())
         on conflict on constraint idempotency_key_pkey do nothing;
         keyed := found;
@@ -179,7 +179,7 @@ begin
                     continue;
                 end if;
                 update leasehold_internal.idempotency_key i
-                   set job_id = made, payload_hash = leasehold_internal.payload_hash(m.job_name, arguments),
+                   set job_id = made, request_hash = leasehold_internal.request_hash(m.job_name, arguments),
                        holds_until = statement_timestamp()
                  where i.queue = m.queue and i.key = mark;
                 keyed := true;

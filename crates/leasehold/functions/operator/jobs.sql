@@ -69,9 +69,9 @@ begin
     perform from leasehold_internal.dead_job d where d.id = any (ids) order by d.id for update;
     -- Take their keys in the same order as every enqueue: insert the pruned ones and lock the others,
     -- so that no enqueue takes a key while its old job comes back.
-    insert into leasehold_internal.idempotency_key as k (queue, key, job_id, payload_hash, holds_until)
+    insert into leasehold_internal.idempotency_key as k (queue, key, job_id, request_hash, holds_until)
     select distinct on (d.queue, d.idempotency_key) d.queue, d.idempotency_key, d.id,
-           leasehold_internal.payload_hash(d.name, d.kwargs), statement_timestamp()
+           leasehold_internal.request_hash(d.name, d.kwargs), statement_timestamp()
       from leasehold_internal.dead_job d
      where d.id = any (ids) and d.idempotency_key is not null
      order by d.queue, d.idempotency_key, d.id desc
@@ -79,7 +79,7 @@ begin
     -- Only a later statement sees the jobs of these keys. An expired key whose job has finished goes
     -- back to the last of its dead jobs.
     update leasehold_internal.idempotency_key k
-       set job_id = d.id, payload_hash = leasehold_internal.payload_hash(d.name, d.kwargs)
+       set job_id = d.id, request_hash = leasehold_internal.request_hash(d.name, d.kwargs)
       from (select distinct on (e.queue, e.idempotency_key) e.*
               from leasehold_internal.dead_job e
              where e.id = any (ids) and e.idempotency_key is not null

@@ -52,11 +52,11 @@ begin
         return;
     end if;
 
-    digest := leasehold_internal.payload_hash(name, kwargs);
+    digest := leasehold_internal.request_hash(name, kwargs);
     loop
         job_id := nextval('leasehold.job_id_seq');
         -- Waits for a transaction that is inserting the same key.
-        insert into leasehold_internal.idempotency_key (queue, key, job_id, payload_hash, holds_until)
+        insert into leasehold_internal.idempotency_key (queue, key, job_id, request_hash, holds_until)
         values (queue, key, job_id, digest, statement_timestamp() + key_ttl)
         on conflict on constraint idempotency_key_pkey do nothing;
         if not found then
@@ -71,7 +71,7 @@ begin
             end if;
             if known.holds_until > statement_timestamp()
                or exists (select from leasehold.job j where j.id = known.job_id) then
-                if known.payload_hash <> digest then
+                if known.request_hash <> digest then
                     raise exception 'key % of queue % belongs to job %, which has another name or other kwargs',
                         quote_literal(key), quote_literal(queue), known.job_id
                         using errcode = 'LH003', constraint = 'LH003',
@@ -84,7 +84,7 @@ begin
             end if;
             -- The key has expired and its job has finished.
             update leasehold_internal.idempotency_key k
-               set job_id = job_id, payload_hash = digest,
+               set job_id = job_id, request_hash = digest,
                    holds_until = statement_timestamp() + key_ttl, created_at = statement_timestamp()
              where k.queue = queue and k.key = key;
         end if;
@@ -313,7 +313,7 @@ language sql stable as $$
 $$;
 
 -- Returns what two enqueues with one key must agree on. `jsonb` has one text for one value.
-create or replace function leasehold_internal.payload_hash(name text, kwargs jsonb)
+create or replace function leasehold_internal.request_hash(name text, kwargs jsonb)
 returns bytea
 language sql immutable set search_path = leasehold, pg_temp as $$
     select sha256(convert_to(name || E'\n' || kwargs::text, 'UTF8'))

@@ -112,7 +112,7 @@ async fn producer_that_runs_twice_enqueues_one_job() {
     let database = TestDatabase::new().await;
     assert_eq!(produce(Language::Python, &database, 0, 5).await, "5 new jobs, 0 known");
     assert_eq!(produce(Language::Python, &database, 0, 6).await, "1 new jobs, 5 known");
-    // The keys are the same in both languages, and so are the payloads.
+    // The keys are the same in both languages, and so are the kwargs.
     assert_eq!(produce(Language::Node, &database, 0, 8).await, "2 new jobs, 6 known");
     let client = database.connect_directly().await;
     assert_eq!(count(&client, "select count(*) from leasehold.job").await, 8);

@@ -155,12 +155,12 @@ impl Store {
             return on_files(1, write).await.pop().unwrap_or(Ok(()));
         }
         let create = PutOptions { mode: PutMode::Create, ..PutOptions::default() };
-        let payload = || PutPayload::from(bytes.clone());
-        match limited(self.0.objects.put_opts(&path, payload(), create)).await? {
+        let body = || PutPayload::from(bytes.clone());
+        match limited(self.0.objects.put_opts(&path, body(), create)).await? {
             Ok(_) | Err(Error::AlreadyExists { .. } | Error::Precondition { .. }) => Ok(()),
             // A server without conditional writes.
             Err(Error::NotImplemented { .. } | Error::NotSupported { .. }) => {
-                limited(self.0.objects.put(&path, payload())).await?.map_err(failed)?;
+                limited(self.0.objects.put(&path, body())).await?.map_err(failed)?;
                 Ok(())
             }
             Err(error) => Err(failed(error)),
@@ -195,22 +195,22 @@ impl Store {
     pub async fn put_verified(&self, key: &ObjectKey, bytes: &Bytes) -> Result<(), StoreError> {
         self.check_open()?;
         let path = Path::from(key.to_string());
-        let payload = || PutPayload::from(bytes.clone());
+        let body = || PutPayload::from(bytes.clone());
         let create = PutOptions { mode: PutMode::Create, ..PutOptions::default() };
-        match limited(self.0.objects.put_opts(&path, payload(), create)).await? {
+        match limited(self.0.objects.put_opts(&path, body(), create)).await? {
             Ok(_) => {}
             Err(Error::AlreadyExists { .. } | Error::Precondition { .. }) => {
                 match self.verify(&path, &key.content_hash, bytes.len()).await {
                     Err(StoreError::WrongBytes(why)) => {
                         tracing::warn!(%key, why, "an object does not have the right bytes; writing it again");
-                        limited(self.0.objects.put(&path, payload())).await?.map_err(failed)?;
+                        limited(self.0.objects.put(&path, body())).await?.map_err(failed)?;
                     }
                     verified => return verified,
                 }
             }
             // A server without conditional writes.
             Err(Error::NotImplemented { .. } | Error::NotSupported { .. }) => {
-                limited(self.0.objects.put(&path, payload())).await?.map_err(failed)?;
+                limited(self.0.objects.put(&path, body())).await?.map_err(failed)?;
             }
             Err(error) => return Err(failed(error)),
         }

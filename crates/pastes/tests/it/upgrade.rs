@@ -21,7 +21,7 @@ async fn e26_e30_upgrade_links_reports_and_requests_to_their_pastes() {
                  ('one', repeat('a', 64), 'this one', '2026-01-03'), \
                  ('one', repeat('b', 64), 'other bytes', '2026-01-03'), \
                  ('one', repeat('a', 64), 'an earlier one', '2026-01-01'); \
-             insert into pastes.requests (key_hash, payload_hash, short_code, created_at) values \
+             insert into pastes.requests (key_hash, request_hash, short_code, created_at) values \
                  ('1', '', 'two', '2026-01-02'), ('2', '', 'two', '2026-01-01'); \
              insert into pastes.banned (content_hash, reason) values (repeat('c', 64), 'list')",
         )

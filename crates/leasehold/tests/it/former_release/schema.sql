@@ -289,7 +289,7 @@ create table leasehold_internal.idempotency_key (
     key text collate "C" not null
         constraint key_form check (key <> '' and octet_length(key) <= 200),
     job_id bigint not null,
-    payload_hash bytea not null,
+    request_hash bytea not null,
     -- The key is taken until then, and for as long as its job waits or runs.
     holds_until timestamptz not null,
     created_at timestamptz not null default statement_timestamp(),
@@ -434,7 +434,7 @@ comment on column leasehold.schema_version.release is 'The release that ran it.'
 comment on column leasehold.schema_version.oldest_reader is
     'The oldest release whose programs work with it.';
 
-insert into leasehold.schema_version (version, name, checksum, release, oldest_reader) values (1, 'jobs', '\xab3d9187d10878caaac8e137e4206b6bb563dd1cdacce5f06c08f8bee91d0917', 999, 0) on conflict (version) do update set checksum = excluded.checksum, applied_at = statement_timestamp(), release = excluded.release, oldest_reader = excluded.oldest_reader;
+insert into leasehold.schema_version (version, name, checksum, release, oldest_reader) values (1, 'jobs', '\x1877b0cc503629ed08bff1a5a6777f0170a760dc6448bc7e4311fbdd994fab5a', 999, 0) on conflict (version) do update set checksum = excluded.checksum, applied_at = statement_timestamp(), release = excluded.release, oldest_reader = excluded.oldest_reader;
 -- The tables of the sweeps.
 --
 -- Why: a sweep works on rows of a user's table. What it needs to know besides them is here: one row per
@@ -909,11 +909,11 @@ begin
         return;
     end if;
 
-    digest := leasehold_internal.payload_hash(name, kwargs);
+    digest := leasehold_internal.request_hash(name, kwargs);
     loop
         job_id := nextval('leasehold.job_id_seq');
         -- Waits for a transaction that is inserting the same key.
-        insert into leasehold_internal.idempotency_key (queue, key, job_id, payload_hash, holds_until)
+        insert into leasehold_internal.idempotency_key (queue, key, job_id, request_hash, holds_until)
         values (queue, key, job_id, digest, statement_timestamp() + key_ttl)
         on conflict on constraint idempotency_key_pkey do nothing;
         if not found then
@@ -928,7 +928,7 @@ begin
             end if;
             if known.holds_until > statement_timestamp()
                or exists (select from leasehold.job j where j.id = known.job_id) then
-                if known.payload_hash <> digest then
+                if known.request_hash <> digest then
                     raise exception 'key % of queue % belongs to job %, which has another name or other kwargs',
                         quote_literal(key), quote_literal(queue), known.job_id
                         using errcode = 'LH003', constraint = 'LH003',
@@ -941,7 +941,7 @@ begin
             end if;
             -- The key has expired and its job has finished.
             update leasehold_internal.idempotency_key k
-               set job_id = job_id, payload_hash = digest,
+               set job_id = job_id, request_hash = digest,
                    holds_until = statement_timestamp() + key_ttl, created_at = statement_timestamp()
              where k.queue = queue and k.key = key;
         end if;
@@ -1170,7 +1170,7 @@ language sql stable as $$
 $$;
 
 -- Returns what two enqueues with one key must agree on. `jsonb` has one text for one value.
-create or replace function leasehold_internal.payload_hash(name text, kwargs jsonb)
+create or replace function leasehold_internal.request_hash(name text, kwargs jsonb)
 returns bytea
 language sql immutable set search_path = leasehold, pg_temp as $$
     select sha256(convert_to(name || E'\n' || kwargs::text, 'UTF8'))
@@ -2836,9 +2836,9 @@ begin
     perform from leasehold_internal.dead_job d where d.id = any (ids) order by d.id for update;
     -- Take their keys in the same order as every enqueue: insert the pruned ones and lock the others,
     -- so that no enqueue takes a key while its old job comes back.
-    insert into leasehold_internal.idempotency_key as k (queue, key, job_id, payload_hash, holds_until)
+    insert into leasehold_internal.idempotency_key as k (queue, key, job_id, request_hash, holds_until)
     select distinct on (d.queue, d.idempotency_key) d.queue, d.idempotency_key, d.id,
-           leasehold_internal.payload_hash(d.name, d.kwargs), statement_timestamp()
+           leasehold_internal.request_hash(d.name, d.kwargs), statement_timestamp()
       from leasehold_internal.dead_job d
      where d.id = any (ids) and d.idempotency_key is not null
      order by d.queue, d.idempotency_key, d.id desc
@@ -2846,7 +2846,7 @@ begin
     -- Only a later statement sees the jobs of these keys. An expired key whose job has finished goes
     -- back to the last of its dead jobs.
     update leasehold_internal.idempotency_key k
-       set job_id = d.id, payload_hash = leasehold_internal.payload_hash(d.name, d.kwargs)
+       set job_id = d.id, request_hash = leasehold_internal.request_hash(d.name, d.kwargs)
       from (select distinct on (e.queue, e.idempotency_key) e.*
               from leasehold_internal.dead_job e
              where e.id = any (ids) and e.idempotency_key is not null
@@ -4156,8 +4156,8 @@ begin
         arguments := leasehold_internal.mirror_kwargs(m.key_kind, m.job_field, one);
         made := nextval('leasehold.job_id_seq');
         -- The transaction that changes a row has locked it, so no other one inserts the same key now.
-        insert into leasehold_internal.idempotency_key as i (queue, key, job_id, payload_hash, holds_until)
-        values (m.queue, mark, made, leasehold_internal.payload_hash(m.job_name, arguments),
+        insert into leasehold_internal.idempotency_key as i (queue, key, job_id, request_hash, holds_until)
+        values (m.queue, mark, made, leasehold_internal.request_hash(m.job_name, arguments),
                 statement_timestamp())
         on conflict on constraint idempotency_key_pkey do nothing;
         keyed := found;
@@ -4180,7 +4180,7 @@ begin
                     continue;
                 end if;
                 update leasehold_internal.idempotency_key i
-                   set job_id = made, payload_hash = leasehold_internal.payload_hash(m.job_name, arguments),
+                   set job_id = made, request_hash = leasehold_internal.request_hash(m.job_name, arguments),
                        holds_until = statement_timestamp()
                  where i.queue = m.queue and i.key = mark;
                 keyed := true;
@@ -6422,7 +6422,7 @@ begin
         on leasehold.job to leasehold_producer;
     grant execute on function
         leasehold.enqueue, leasehold.enqueue_many, leasehold_internal.check_enqueue,
-        leasehold_internal.check_options, leasehold_internal.payload_hash, leasehold_internal.check_expiry,
+        leasehold_internal.check_options, leasehold_internal.request_hash, leasehold_internal.check_expiry,
         leasehold_internal.check_kwargs_size, leasehold.wake
         to leasehold_producer, leasehold_worker;
 

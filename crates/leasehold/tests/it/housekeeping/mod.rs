@@ -34,7 +34,7 @@ pub async fn litter(client: &Client) {
          insert into leasehold.job (name, scheduled_at, expires_at) values ('late', now() - interval '1 hour', now()); \
          insert into leasehold_internal.lease (lease_generation, lease_expires_at, lease, ended_at, keep_history, queue, \
              claimed_by, job_ids) values (1, now(), '30 s', now() - interval '1 hour', true, 'default', 'w', '{}'); \
-         insert into leasehold_internal.idempotency_key (queue, key, job_id, payload_hash, holds_until) \
+         insert into leasehold_internal.idempotency_key (queue, key, job_id, request_hash, holds_until) \
              values ('default', 'old', 0, '', now() - interval '1 hour'); \
          insert into leasehold_internal.once_marker (scope, step, keep_until) values ('s', 'old', now() - interval '1 hour'); \
          insert into leasehold_internal.schedule (name, cron, job_name, next_slot) \

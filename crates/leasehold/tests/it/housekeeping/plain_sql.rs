@@ -68,7 +68,7 @@ async fn d18_round_of_plain_sql_continues_after_a_duty_that_fails() {
 async fn d18_round_of_plain_sql_ends_with_its_budget() {
     let sql = Sql::new().await;
     sql.run(
-        "insert into leasehold_internal.idempotency_key (queue, key, job_id, payload_hash, holds_until) \
+        "insert into leasehold_internal.idempotency_key (queue, key, job_id, request_hash, holds_until) \
          select 'default', 'k' || i, -i, '', now() - interval '1 hour' from generate_series(1, 12000) i",
     )
     .await;

@@ -76,7 +76,7 @@ async fn c25_round_prunes_until_nothing_is_left() {
     let (engine, client) = (engine(&database).await, database.connect_directly().await);
     execute(
         &client,
-        "insert into leasehold_internal.idempotency_key (queue, key, job_id, payload_hash, holds_until) \
+        "insert into leasehold_internal.idempotency_key (queue, key, job_id, request_hash, holds_until) \
              select 'default', 'k' || i, -i, '', now() - interval '1 hour' from generate_series(1, 12000) i; \
          insert into leasehold_internal.lease (lease_generation, lease_expires_at, lease, ended_at, keep_history, queue, claimed_by, job_ids) \
              select i, now(), '30 s', now() - interval '1 hour', true, 'default', 'w', '{}' from generate_series(1, 12000) i; \
@@ -99,7 +99,7 @@ async fn c25_round_prunes_until_nothing_is_left() {
 #[tokio::test]
 async fn c25_one_housekeeper_prunes_a_kind_and_a_dead_session_stops_none() {
     let sql = Sql::new().await;
-    let insert = "insert into leasehold_internal.idempotency_key (queue, key, job_id, payload_hash, holds_until) \
+    let insert = "insert into leasehold_internal.idempotency_key (queue, key, job_id, request_hash, holds_until) \
                   select 'default', 'k' || i, -i, '', now() - interval '1 hour' from generate_series(1, 3) i";
     sql.run(insert).await;
     let dead_session = sql.actor().await;
@@ -118,7 +118,7 @@ async fn c25_pruning_keys_reads_no_jobs_but_theirs() {
     let sql = Sql::new().await;
     sql.run(
         "insert into leasehold.job (name, scheduled_at) select 'note', now() + interval '1 day' from generate_series(1, 20000); \
-         insert into leasehold_internal.idempotency_key (queue, key, job_id, payload_hash, holds_until) \
+         insert into leasehold_internal.idempotency_key (queue, key, job_id, request_hash, holds_until) \
              select 'default', 'k' || j.id, j.id, '', now() - interval '1 hour' from leasehold.job j; \
          analyze leasehold.job, leasehold_internal.idempotency_key",
     )

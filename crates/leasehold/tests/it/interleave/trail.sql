@@ -68,9 +68,9 @@ begin
         lease_generation, priority, attempts, lost_count, cause, queue, name, tag, kwargs, idempotency_key)
     values (3, now() - interval '9 days', now(), now() + interval '1 day', now() - interval '9 days',
         500, 0, 25, 0, 'exhausted', 'default', 'note', '', '{"n": 3}', 'd');
-    insert into leasehold_internal.idempotency_key (queue, key, job_id, payload_hash, holds_until) values
-        ('default', 'k', 1, leasehold_internal.payload_hash('note', '{"n": 1}'), now() - interval '1 second'),
-        ('default', 'd', 3, leasehold_internal.payload_hash('note', '{"n": 3}'), now() - interval '1 second');
+    insert into leasehold_internal.idempotency_key (queue, key, job_id, request_hash, holds_until) values
+        ('default', 'k', 1, leasehold_internal.request_hash('note', '{"n": 1}'), now() - interval '1 second'),
+        ('default', 'd', 3, leasehold_internal.request_hash('note', '{"n": 3}'), now() - interval '1 second');
     delete from public.trail;
 end $$;
 
