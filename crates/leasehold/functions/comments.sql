@@ -175,7 +175,7 @@ begin
     ('queues', 'scheduled', 'Jobs that are due later and have not failed.'),
     ('queues', 'retrying', 'Jobs that failed and are due later.'),
     ('queues', 'dead', 'Dead jobs, without the expired ones.'),
-    ('queues', 'expired', 'Jobs that were not started in time.'),
+    ('queues', 'dead_expired', 'Dead jobs with the cause expired: they were not started in time.'),
     ('queues', 'oldest_ready_at', 'Since when the oldest ready job has been due.'),
     ('queues', 'workers', 'Live workers that work it.'),
     ('queues', 'lease', 'How long a claim lasts without renewal. Null, as in the columns below: the queue has no settings yet.'),

@@ -57,13 +57,13 @@ select w.id, w.name, w.host, w.pid, w.version, w.queues, w.names, w.slots, w.bus
             else 'alive' end as state
   from leasehold_internal.worker w;
 
--- Each queue that has a row or a job, with its counts. `dead` leaves out the expired jobs, which `expired`
--- counts.
+-- Each queue that has a row or a job, with its counts. `dead` leaves out the expired jobs, which
+-- `dead_expired` counts.
 create or replace view leasehold.queues as
 select names.queue, q.paused_at, q.paused_by, q.paused_why,
        coalesce(j.ready, 0) as ready, coalesce(j.running, 0) as running,
        coalesce(j.scheduled, 0) as scheduled, coalesce(d.dead, 0) as dead,
-       coalesce(d.expired, 0) as expired, j.oldest_ready_at,
+       coalesce(d.expired, 0) as dead_expired, j.oldest_ready_at,
        (select count(*) from leasehold.workers w
          where w.state = 'alive' and names.queue = any (w.queues)) as workers,
        coalesce(j.retrying, 0) as retrying,

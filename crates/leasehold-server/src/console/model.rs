@@ -144,7 +144,7 @@ pub struct Queue {
     pub scheduled: f64,
     pub retrying: f64,
     pub dead: f64,
-    pub expired: f64,
+    pub dead_expired: f64,
     pub oldest_ready_age_seconds: f64,
     pub workers: f64,
     pub paused: bool,

@@ -336,13 +336,19 @@ async fn i7_shown_figures_equal_those_of_the_tables() {
             ("scheduled", "leasehold.job where not held and scheduled_at > now() and attempts = 0"),
             ("retrying", "leasehold.job where not held and scheduled_at > now() and attempts > 0"),
             ("dead", "leasehold_internal.dead_job where cause <> 'expired'"),
-            ("expired", "leasehold_internal.dead_job where cause = 'expired'"),
+            ("dead_expired", "leasehold_internal.dead_job where cause = 'expired'"),
         ] {
             let there =
                 fixture.count(&format!("select count(*) from {rows} and queue = '{name}'")).await;
             assert_eq!(queue[state].as_f64(), Some(there as f64), "{name} {state} in the overview");
-            let line =
-                format!("leasehold_queue_jobs{{queue=\"{name}\",state=\"{state}\"}} {there}\n");
+            let line = match state {
+                "dead_expired" => {
+                    format!("leasehold_queue_dead_expired_jobs{{queue=\"{name}\"}} {there}\n")
+                }
+                _ => {
+                    format!("leasehold_queue_jobs{{queue=\"{name}\",state=\"{state}\"}} {there}\n")
+                }
+            };
             assert!(metrics.contains(&line), "{line} is not in:\n{metrics}");
         }
         let done = fixture.count(&format!("select coalesce(sum(cardinality(job_ids)), 0)::bigint from leasehold_internal.history where queue = '{name}'")).await;

@@ -67,7 +67,7 @@ async fn metrics_pass_a_strict_parser() {
         ("leasehold_job_wait_seconds_count", &[("queue", "mail")], 3.0),
         ("leasehold_job_latency_seconds_count", &[("queue", "mail")], 2.0),
         ("leasehold_queue_jobs", &[("queue", "mail"), ("state", "dead")], 1.0),
-        ("leasehold_queue_jobs", &[("queue", "odd \"\\ queue"), ("state", "expired")], 1.0),
+        ("leasehold_queue_dead_expired_jobs", &[("queue", "odd \"\\ queue")], 1.0),
         ("leasehold_tag_last_minute_jobs", &[("tag", "two\nlines"), ("event", "expired")], 1.0),
         ("leasehold_queue_last_minute_jobs", &[("queue", "mail"), ("event", "completed")], 2.0),
         (

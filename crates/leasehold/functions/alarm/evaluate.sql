@@ -66,7 +66,7 @@ begin
             'paused', coalesce((g.v ->> 'paused')::float8 > 0, false),
             'length', coalesce((g.v ->> 'watched_length')::float8, 0),
             'oldest_ready_age', coalesce((g.v ->> 'oldest_ready_age')::float8, 0),
-            'expired_kept', coalesce((g.v ->> 'expired_kept')::float8, 0),
+            'dead_expired', coalesce((g.v ->> 'dead_expired')::float8, 0),
             'completed', coalesce(s.completed, 0),
             'died', coalesce(s.died, 0),
             'lost', coalesce(s.lost, 0),

@@ -270,7 +270,7 @@ begin
             ('dead', (select count(*) from (
                 select from leasehold_internal.dead_job d
                  where d.queue = q.queue and d.cause <> 'expired' limit 10000) kept)),
-            ('expired_kept', (select count(*) from (
+            ('dead_expired', (select count(*) from (
                 select from leasehold_internal.dead_job d
                  where d.queue = q.queue and d.cause = 'expired' limit 10000) kept))
          ) as v (metric, value)

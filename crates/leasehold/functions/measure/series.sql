@@ -123,7 +123,7 @@ begin
            case when g.metric = 'workers' then coalesce(l.workers, 0) else 0 end
       from known k
      cross join (values ('running'), ('ready'), ('scheduled'), ('retrying'), ('length'), ('watched_length'),
-                        ('oldest_ready_age'), ('workers'), ('paused'), ('dead'), ('expired_kept')) as g (metric)
+                        ('oldest_ready_age'), ('workers'), ('paused'), ('dead'), ('dead_expired')) as g (metric)
      cross join (select p.at from present p where p.kind = 'database' and p.subject = '' and p.metric = 'sampled') s
       left join living l on l.queue = k.queue
      where not exists (select from present p where p.kind = 'queue' and p.subject = k.queue and p.metric = g.metric)

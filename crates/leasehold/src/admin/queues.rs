@@ -34,7 +34,7 @@ pub struct QueueInfo {
     /// Dead for another cause than `expired`.
     pub dead: i64,
     /// Dead because they had not started before `expires_at`.
-    pub expired: i64,
+    pub dead_expired: i64,
     /// Live workers that work this queue.
     pub workers: i64,
     /// The due time of the first ready job.
@@ -217,7 +217,7 @@ impl Queues<'_> {
                 running: row.get("running"),
                 retrying: row.get("retrying"),
                 dead: row.get("dead"),
-                expired: row.get("expired"),
+                dead_expired: row.get("dead_expired"),
                 workers: row.get("workers"),
                 oldest_ready_at: finite(row, "oldest_ready_at"),
                 paused_at: row.get("paused_at"),

@@ -159,7 +159,7 @@ impl Evaluation<'_> {
 
     /// Checks whether jobs pile up.
     fn length(&mut self, view: &QueueView) {
-        let QueueView { queue, length, expired_kept, .. } = view;
+        let QueueView { queue, length, dead_expired, .. } = view;
         let watch = view.watch.as_ref().filter(|watch| !watch.off);
         if let Some(most) = watch.and_then(|watch| watch.max_length)
             && self.above(Rule::QueueLengthHigh, queue, *length, most)
@@ -167,12 +167,12 @@ impl Evaluation<'_> {
             let summary = format!("queue {queue} has {} jobs, more than {most}", length.round());
             self.raise(Rule::QueueLengthHigh, queue, *length, most, summary);
         }
-        if *expired_kept > 0.0 {
+        if *dead_expired > 0.0 {
             let summary = format!(
                 "{} of queue {queue} expired before starting; list them: leasehold dead list --cause expired --queue {queue}",
-                jobs(*expired_kept)
+                jobs(*dead_expired)
             );
-            self.raise(Rule::ExpiredJobs, queue, *expired_kept, 0.0, summary);
+            self.raise(Rule::ExpiredJobs, queue, *dead_expired, 0.0, summary);
         }
     }
 

@@ -124,7 +124,7 @@ fn a_single_expired_job_is_an_alarm_even_in_a_paused_or_unwatched_queue() {
     for view in
         [queue(), QueueView { paused: true, ..queue() }, QueueView { watch: None, ..queue() }]
     {
-        assert_eq!(of(QueueView { expired_kept: 1.0, ..view }), [Rule::ExpiredJobs]);
+        assert_eq!(of(QueueView { dead_expired: 1.0, ..view }), [Rule::ExpiredJobs]);
     }
 }
 

@@ -60,7 +60,7 @@ pub struct QueueView {
     /// Jobs that wait or run, without those of the bulk tags.
     pub length: f64,
     pub oldest_ready_age: f64,
-    pub expired_kept: f64,
+    pub dead_expired: f64,
     /// Within the window of the watch.
     pub completed: f64,
     /// Within the last 15 minutes.

@@ -46,7 +46,8 @@ metrics! {
     WORKER_SLOTS, Gauge, "leasehold_worker_slots", "Jobs that this process can run at a time.";
     WORKER_SLOTS_BUSY, Gauge, "leasehold_worker_slots_busy", "Slots of this process that are in use.";
     QUEUE_INFO, Gauge, "leasehold_queue_info", "Always 1; the labels are the display name and the owner of a queue.";
-    QUEUE_JOBS, Gauge, "leasehold_queue_jobs", "Jobs by state, as of the last sample.";
+    QUEUE_JOBS, Gauge, "leasehold_queue_jobs", "Jobs by state, dead ones without the expired, as of the last sample.";
+    QUEUE_DEAD_EXPIRED, Gauge, "leasehold_queue_dead_expired_jobs", "Dead jobs that were not started before they expired, as of the last sample.";
     QUEUE_LENGTH, Gauge, "leasehold_queue_length", "Waiting and running jobs without those of the bulk tags, as of the last sample.";
     QUEUE_OLDEST, Gauge, "leasehold_queue_oldest_ready_age_seconds", "Age of the oldest ready job.";
     QUEUE_PAUSED, Gauge, "leasehold_queue_paused", "1 while a queue is paused.";

@@ -166,7 +166,6 @@ fn of_sample(text: &mut Text, sample: &Sample) {
     text.block(names::QUEUE_JOBS, |block| {
         for value in of("queue", false) {
             let state = match value.metric.as_str() {
-                "expired_kept" => "expired",
                 state @ ("ready" | "running" | "scheduled" | "retrying" | "dead") => state,
                 _ => continue,
             };
@@ -180,6 +179,7 @@ fn of_sample(text: &mut Text, sample: &Sample) {
             }
         });
     };
+    one(text, names::QUEUE_DEAD_EXPIRED, "queue", "queue", "dead_expired");
     one(text, names::QUEUE_LENGTH, "queue", "queue", "watched_length");
     one(text, names::QUEUE_OLDEST, "queue", "queue", "oldest_ready_age");
     one(text, names::QUEUE_PAUSED, "queue", "queue", "paused");

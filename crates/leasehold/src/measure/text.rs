@@ -95,7 +95,7 @@ mod tests {
             block.line(&[("queue", "a\"b\\c\nd"), ("state", "ready")], 3.0);
         });
         text.block(names::QUEUE_PAUSED, |_| {});
-        let expected = "# HELP leasehold_queue_jobs Jobs by state, as of the last sample.\n\
+        let expected = "# HELP leasehold_queue_jobs Jobs by state, dead ones without the expired, as of the last sample.\n\
             # TYPE leasehold_queue_jobs gauge\n\
             leasehold_queue_jobs{queue=\"a\\\"b\\\\c\\nd\",state=\"ready\"} 3\n";
         assert_eq!(text.finish(), expected);

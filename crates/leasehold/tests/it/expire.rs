@@ -174,7 +174,7 @@ async fn expired_jobs_are_found_deep_in_the_backlog_and_never_run() {
     .await;
     assert_eq!(kept, late);
     let counted: i64 =
-        sql.one("select expired from leasehold.queues where queue = 'default'", &[]).await;
+        sql.one("select dead_expired from leasehold.queues where queue = 'default'", &[]).await;
     assert_eq!(counted, 3);
 }
 

@@ -77,7 +77,7 @@ fn facts(overview: &Overview, state: State) -> String {
     if oldest >= 1.0 {
         facts.push(format!("the oldest ready job waits {}", seconds(oldest)));
     }
-    let dead = sum(|queue| queue.dead + queue.expired);
+    let dead = sum(|queue| queue.dead + queue.dead_expired);
     if dead > 0.0 {
         facts.push(format!("{} dead", exact(dead)));
     }

@@ -25,7 +25,7 @@ pub fn panel(queues: &[Queue]) -> Markup {
                             th.n scope="col" { "Completed/min" }
                             th.n scope="col" { "Oldest" }
                             th.n scope="col" { "Dead" }
-                            th.n scope="col" { "Expired" }
+                            th.n scope="col" { "Dead, expired" }
                             th.n scope="col" { "Workers" }
                         } }
                         tbody { @for queue in queues { (row(queue)) } }
@@ -54,7 +54,7 @@ fn row(queue: &Queue) -> Markup {
             td.n { (number(queue.completed_last_minute)) }
             td.n { @if oldest >= 1.0 { (seconds(oldest)) } @else { span.none { "–" } } }
             td.n { (number(queue.dead)) }
-            td.n { (number(queue.expired)) }
+            td.n { (number(queue.dead_expired)) }
             td.n { (number(queue.workers)) }
         }
     }

@@ -5188,7 +5188,7 @@ begin
             ('dead', (select count(*) from (
                 select from leasehold_internal.dead_job d
                  where d.queue = q.queue and d.cause <> 'expired' limit 10000) kept)),
-            ('expired_kept', (select count(*) from (
+            ('dead_expired', (select count(*) from (
                 select from leasehold_internal.dead_job d
                  where d.queue = q.queue and d.cause = 'expired' limit 10000) kept))
          ) as v (metric, value)
@@ -5486,7 +5486,7 @@ begin
            case when g.metric = 'workers' then coalesce(l.workers, 0) else 0 end
       from known k
      cross join (values ('running'), ('ready'), ('scheduled'), ('retrying'), ('length'), ('watched_length'),
-                        ('oldest_ready_age'), ('workers'), ('paused'), ('dead'), ('expired_kept')) as g (metric)
+                        ('oldest_ready_age'), ('workers'), ('paused'), ('dead'), ('dead_expired')) as g (metric)
      cross join (select p.at from present p where p.kind = 'database' and p.subject = '' and p.metric = 'sampled') s
       left join living l on l.queue = k.queue
      where not exists (select from present p where p.kind = 'queue' and p.subject = k.queue and p.metric = g.metric)
@@ -5630,7 +5630,7 @@ begin
             'paused', coalesce((g.v ->> 'paused')::float8 > 0, false),
             'length', coalesce((g.v ->> 'watched_length')::float8, 0),
             'oldest_ready_age', coalesce((g.v ->> 'oldest_ready_age')::float8, 0),
-            'expired_kept', coalesce((g.v ->> 'expired_kept')::float8, 0),
+            'dead_expired', coalesce((g.v ->> 'dead_expired')::float8, 0),
             'completed', coalesce(s.completed, 0),
             'died', coalesce(s.died, 0),
             'lost', coalesce(s.lost, 0),
@@ -6011,13 +6011,13 @@ select w.id, w.name, w.host, w.pid, w.version, w.queues, w.names, w.slots, w.bus
             else 'alive' end as state
   from leasehold_internal.worker w;
 
--- Each queue that has a row or a job, with its counts. `dead` leaves out the expired jobs, which `expired`
--- counts.
+-- Each queue that has a row or a job, with its counts. `dead` leaves out the expired jobs, which
+-- `dead_expired` counts.
 create or replace view leasehold.queues as
 select names.queue, q.paused_at, q.paused_by, q.paused_why,
        coalesce(j.ready, 0) as ready, coalesce(j.running, 0) as running,
        coalesce(j.scheduled, 0) as scheduled, coalesce(d.dead, 0) as dead,
-       coalesce(d.expired, 0) as expired, j.oldest_ready_at,
+       coalesce(d.expired, 0) as dead_expired, j.oldest_ready_at,
        (select count(*) from leasehold.workers w
          where w.state = 'alive' and names.queue = any (w.queues)) as workers,
        coalesce(j.retrying, 0) as retrying,
@@ -6274,7 +6274,7 @@ begin
     ('queues', 'scheduled', 'Jobs that are due later and have not failed.'),
     ('queues', 'retrying', 'Jobs that failed and are due later.'),
     ('queues', 'dead', 'Dead jobs, without the expired ones.'),
-    ('queues', 'expired', 'Jobs that were not started in time.'),
+    ('queues', 'dead_expired', 'Dead jobs with the cause expired: they were not started in time.'),
     ('queues', 'oldest_ready_at', 'Since when the oldest ready job has been due.'),
     ('queues', 'workers', 'Live workers that work it.'),
     ('queues', 'lease', 'How long a claim lasts without renewal. Null, as in the columns below: the queue has no settings yet.'),

@@ -170,7 +170,7 @@ async fn every_queue_with_an_expired_job_is_sampled() {
     run(&sql.client, &format!("select leasehold_internal.measure_queues({MINUTE})")).await;
     let known: Vec<String> = all(
         &sql.client,
-        "select subject from leasehold_internal.measure where metric = 'expired_kept' and value > 0 order by 1",
+        "select subject from leasehold_internal.measure where metric = 'dead_expired' and value > 0 order by 1",
         &[],
     )
     .await;

@@ -104,7 +104,7 @@ async fn sample_has_the_events_of_its_minute_by_queue_and_tag() {
         ("queue", "default", "ready", 1.0),
         ("queue", "default", "length", 2.0),
         ("queue", "default", "dead", 1.0),
-        ("queue", "default", "expired_kept", 1.0),
+        ("queue", "default", "dead_expired", 1.0),
         ("queue", "default", "workers", 1.0),
         ("queue", "default", "paused", 0.0),
         ("database", "", "sampled", 1.0),
