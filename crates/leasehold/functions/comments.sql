@@ -84,7 +84,7 @@ comment on function leasehold.run_sweep is 'Makes a sweep due now. Returns false
 comment on function leasehold.pause_sweep is
     'Pauses a sweep: workers finish their batches and claim no more rows. Returns false if it is paused already.';
 comment on function leasehold.resume_sweep is 'Resumes a paused sweep. Returns false if it is not paused.';
-comment on function leasehold.watch_sweep is
+comment on function leasehold.run_watchdog is
     'Makes the workers of a sweep run its watchdog now. Returns false if there is none of this name.';
 comment on function leasehold.forget_sweep is
     'Removes the record of a sweep that no worker has any more. Its table stays as it is. Returns false if there is none.';

@@ -121,7 +121,7 @@ begin
         leasehold.add_schedule, leasehold.pause_schedule, leasehold.resume_schedule,
         leasehold.remove_schedule, leasehold.run_schedule, leasehold.wake, leasehold.run_sweep,
         leasehold.pause_sweep, leasehold.resume_sweep, leasehold.redrive_sweep,
-        leasehold_internal.begin_watchdog, leasehold_internal.note_watchdog, leasehold.watch_sweep,
+        leasehold_internal.begin_watchdog, leasehold_internal.note_watchdog, leasehold.run_watchdog,
         leasehold.forget_sweep, leasehold.acknowledge_alarm, leasehold.test_alarm, leasehold.silence_alarm,
         leasehold.watch_queue, leasehold.unwatch_queue, leasehold.order_mirror, leasehold.reindex_mirror
         to leasehold_operator;

@@ -85,7 +85,7 @@ pub enum Event {
         sweep: String,
     },
     /// The watchdog reset rows.
-    SweepWatched {
+    SweepReset {
         /// The name of the sweep.
         sweep: String,
         /// Rows whose claim was older than the watchdog limit.

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 use jiff::Timestamp;
-use leasehold::sweep::{SweepError, Watched, watch_by_name};
+use leasehold::sweep::{SweepError, WatchdogRun, run_watchdog};
 use serde::Serialize;
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
@@ -47,8 +47,8 @@ pub enum Command {
         name: String,
     },
     /// Run the watchdog of a sweep once; it resets rows of dead workers
-    #[command(after_help = WATCH_HELP)]
-    Watch {
+    #[command(after_help = WATCHDOG_HELP)]
+    Watchdog {
         /// Name of the sweep
         name: String,
     },
@@ -59,7 +59,7 @@ pub enum Command {
     Redrive(RedriveArgs),
 }
 
-const WATCH_HELP: &str = "\
+const WATCHDOG_HELP: &str = "\
 If another role declared the sweep, the command asks its workers instead, which run the watchdog with
 their own rights within a second.";
 
@@ -112,7 +112,7 @@ pub async fn run(command: Command, common: &Common) -> Result<ExitCode, Failure>
         Command::Pause { name, why } => pause(&name, why, common).await,
         Command::Resume { name } => resume(&name, common).await,
         Command::Run { name } => run_now(&name, common).await,
-        Command::Watch { name } => watch(&name, common).await,
+        Command::Watchdog { name } => watchdog(&name, common).await,
         Command::Dead(args) => dead(args, common).await,
         Command::Redrive(args) => redrive(args, common).await,
     }
@@ -189,10 +189,10 @@ async fn run_now(name: &str, common: &Common) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-async fn watch(name: &str, common: &Common) -> Result<ExitCode, Failure> {
+async fn watchdog(name: &str, common: &Common) -> Result<ExitCode, Failure> {
     let out = common.out();
     let engine = common.engine().await?;
-    let watched = watch_by_name(&engine, name, &actor()).await.map_err(|error| match error {
+    let ran = run_watchdog(&engine, name, &actor()).await.map_err(|error| match error {
         SweepError::Connect(error) => Failure::from(error),
         error @ (SweepError::Declaration(_) | SweepError::Table(_)) => Failure::conflict(
             error.to_string(),
@@ -200,11 +200,11 @@ async fn watch(name: &str, common: &Common) -> Result<ExitCode, Failure> {
         .hint("the table has changed since a worker declared the sweep; start that worker again"),
         error => Failure::failed(error),
     })?;
-    let report = match watched {
-        Some(Watched::Ran(report)) => report,
-        Some(Watched::Asked) => {
+    let report = match ran {
+        Some(WatchdogRun::Ran(report)) => report,
+        Some(WatchdogRun::Asked) => {
             let answer = serde_json::json!({ "name": name, "asked": true });
-            out.one("watch", &answer, |_| {
+            out.one("watchdog", &answer, |_| {
                 format!("the workers of sweep {name} run its watchdog within a second")
             })?;
             return Ok(ExitCode::SUCCESS);
@@ -217,7 +217,7 @@ async fn watch(name: &str, common: &Common) -> Result<ExitCode, Failure> {
     let answer = serde_json::json!({
         "name": name, "reset": report.reset, "retried": report.retried, "more": report.more,
     });
-    out.one("watch", &answer, |_| {
+    out.one("watchdog", &answer, |_| {
         format!(
             "{} rows of dead workers and {} failed rows are waiting again",
             report.reset, report.retried

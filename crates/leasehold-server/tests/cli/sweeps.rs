@@ -64,7 +64,7 @@ async fn sweeps_are_listed_and_shown() {
         .await
         == 0
     {
-        sweep.watch_once(&engine).await.unwrap();
+        sweep.run_watchdog_once(&engine).await.unwrap();
     }
     let shown = fixture.run(&["sweeps", "show", "odd.names", "--json"]).await.expect(0).json();
     assert_eq!(shown["sweep"]["claimed_now"], 1, "the dead one");
@@ -79,7 +79,7 @@ async fn sweeps_are_listed_and_shown() {
 #[tokio::test]
 async fn sweep_commands_pause_resume_and_run() {
     let (fixture, engine, sweep) = swept(1).await;
-    sweep.watch_once(&engine).await.unwrap();
+    sweep.run_watchdog_once(&engine).await.unwrap();
     fixture.run(&["sweeps", "pause", "odd.names"]).await.expect(2).says("--why");
     let pause = ["sweeps", "pause", "odd.names", "--why", "stocktaking"];
     fixture.run(&pause).await.expect(0).prints("paused");
@@ -100,25 +100,29 @@ async fn sweep_commands_pause_resume_and_run() {
 #[tokio::test]
 async fn sweeps_watch_runs_the_watchdog() {
     let (fixture, engine, sweep) = swept(4).await;
-    sweep.watchdog_after(Duration::from_secs(600)).watch_once(&engine).await.unwrap();
+    sweep.watchdog_after(Duration::from_secs(600)).run_watchdog_once(&engine).await.unwrap();
     fixture.sql("update public.\"Odd names\" set state = 'claimed', claim = 7, claimed_at = now() - interval '5 minutes';
                         update public.\"Odd names\" set claimed_at = now() - interval '11 minutes' where code <> 'bad'").await;
-    let watched = fixture.run(&["sweeps", "watch", "odd.names", "--json"]).await.expect(0).json();
-    assert_eq!((&watched["watch"]["reset"], &watched["watch"]["more"]), (&4.into(), &false.into()));
+    let ran = fixture.run(&["sweeps", "watchdog", "odd.names", "--json"]).await.expect(0).json();
+    assert_eq!((&ran["watchdog"]["reset"], &ran["watchdog"]["more"]), (&4.into(), &false.into()));
     assert_eq!(
         fixture.count("select count(*) from public.\"Odd names\" where state = 'waiting'").await,
         4
     );
     let clock = "select count(*) from leasehold_internal.sweep where cron = '30 3 * * *' and watchdog_after = '10 min'";
     assert_eq!(fixture.count(clock).await, 1, "what was declared stays");
-    fixture.run(&["sweeps", "watch", "odd.name"]).await.expect(3).says("did you mean");
+    fixture.run(&["sweeps", "watchdog", "odd.name"]).await.expect(3).says("did you mean");
     fixture.sql("alter table public.\"Odd names\" rename column claim to fence").await;
-    fixture.run(&["sweeps", "watch", "odd.names"]).await.expect(5).says("has no column \"claim\"");
+    fixture
+        .run(&["sweeps", "watchdog", "odd.names"])
+        .await
+        .expect(5)
+        .says("has no column \"claim\"");
     // A sweep that another role declared is left to its workers.
     fixture
         .sql("update leasehold_internal.sweep set declared_by = 'leasehold_worker', watchdog_ran_at = now()")
         .await;
-    fixture.run(&["sweeps", "watch", "odd.names"]).await.expect(0).prints("within a second");
+    fixture.run(&["sweeps", "watchdog", "odd.names"]).await.expect(0).prints("within a second");
     let asked = "select count(*) from leasehold_internal.sweep where watchdog_ran_at is null";
     assert_eq!(fixture.count(asked).await, 1);
 }
@@ -154,7 +158,7 @@ async fn sweep_commands_list_and_redrive_dead_rows() {
         .await
         .expect(0)
         .prints("1 row redriven");
-    assert_eq!(sweep.watch_once(&engine).await.unwrap().retried, 1);
+    assert_eq!(sweep.run_watchdog_once(&engine).await.unwrap().retried, 1);
     fixture.run(&["sweeps", "redrive", "odd.names", "--all"]).await.expect(0).prints("0 rows");
     fixture.sql("insert into leasehold_internal.sweep_failure (sweep, key, claim, attempts, last_error, dead_at)
                         select 'odd.names', n::text, 1, 1, 'x', now() from generate_series(1, 2500) n").await;

@@ -316,16 +316,16 @@ end $$;
 
 -- Makes the workers of a sweep run its watchdog now, with their own rights. Returns false if there is
 -- no such sweep.
-create or replace function leasehold.watch_sweep(name text, actor text)
+create or replace function leasehold.run_watchdog(name text, actor text)
 returns boolean
 language plpgsql volatile security definer set search_path = leasehold, pg_temp as $$
 begin
-    update leasehold_internal.sweep s set watchdog_ran_at = null where s.name = watch_sweep.name;
+    update leasehold_internal.sweep s set watchdog_ran_at = null where s.name = run_watchdog.name;
     if not found then
         return false;
     end if;
     insert into leasehold.audit (actor, action, subject)
-    values (watch_sweep.actor, 'watch', 'sweep ' || watch_sweep.name);
+    values (run_watchdog.actor, 'run watchdog', 'sweep ' || run_watchdog.name);
     return true;
 end $$;
 

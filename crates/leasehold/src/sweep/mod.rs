@@ -48,6 +48,6 @@ pub use gate::{Answer, Asking, ClaimGate, Gate, Leaving};
 pub use pass::SweepReport;
 pub use prepare::SweepError;
 pub use service::SweepService;
-pub use stored::{Watched, watch_by_name};
-pub use watchdog::WatchReport;
+pub use stored::{WatchdogRun, run_watchdog};
+pub use watchdog::WatchdogReport;
 pub use when::When;

@@ -12,7 +12,7 @@ use super::finish::SweepSession;
 use super::pass::{Pass, SweepReport};
 use super::prepare::{CALL_LIMIT, Prepared, SweepError};
 use super::run::Sweeper;
-use super::watchdog::{ASK_EVERY, WatchReport, Watchdog, watch};
+use super::watchdog::{ASK_EVERY, Watchdog, WatchdogReport, run_once};
 use crate::error::CallError;
 use crate::link::Link;
 use crate::service::{Duty, run_every};
@@ -45,9 +45,12 @@ impl Sweep {
     }
 
     /// Runs the watchdog once, now, whether or not it is due.
-    pub async fn watch_once(&self, engine: &Leasehold) -> Result<WatchReport, SweepError> {
+    pub async fn run_watchdog_once(
+        &self,
+        engine: &Leasehold,
+    ) -> Result<WatchdogReport, SweepError> {
         let prepared = Prepared::new(self, engine).await?;
-        let report = watch(&prepared, &prepared.link(engine)).await?;
+        let report = run_once(&prepared, &prepared.link(engine)).await?;
         if let Err(error) = counts::note(&prepared, engine).await {
             let sweep = prepared.sweep.name();
             tracing::debug!(sweep, %error, "rows were not counted; the next turn tries again");
@@ -100,7 +103,7 @@ impl WorkerService for SweepService {
         }
         if context.housekeeps() {
             let watchdog = Watchdog::new(sweep(), prepared(), &context);
-            let duty = Duty::new(format!("watch sweep {name}"), events);
+            let duty = Duty::new(format!("run watchdog of sweep {name}"), events);
             let stop = context.stop_token().clone();
             let interval = ASK_EVERY.min(self.sweep.watchdog_every);
             tasks.spawn(async move { run_every(watchdog, duty, interval, &stop).await });

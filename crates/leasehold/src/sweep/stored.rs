@@ -6,16 +6,16 @@ use tokio_postgres::types::Type;
 
 use super::declare::{States, Sweep};
 use super::prepare::{CALL_LIMIT, Prepared, SweepError};
-use super::watchdog::{WatchReport, watch};
+use super::watchdog::{WatchdogReport, run_once};
 use crate::Leasehold;
 use crate::link::Link;
 
 /// How the watchdog of a named sweep was run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[doc(hidden)]
-pub enum Watched {
+pub enum WatchdogRun {
     /// Here, with the rights of the caller's role.
-    Ran(WatchReport),
+    Ran(WatchdogReport),
     /// The workers of the sweep were asked; they react within a second.
     Asked,
 }
@@ -26,11 +26,11 @@ pub enum Watched {
 /// and policies with the caller's rights, and the role that declared the sweep chose the table.
 /// So the workers of any other sweep are asked instead. `actor` is recorded in the audit log.
 #[doc(hidden)]
-pub async fn watch_by_name(
+pub async fn run_watchdog(
     engine: &Leasehold,
     name: &str,
     actor: &str,
-) -> Result<Option<Watched>, SweepError> {
+) -> Result<Option<WatchdogRun>, SweepError> {
     let link = Link::new(engine.database().clone(), CALL_LIMIT);
     let sql = "select table_name, key_column, order_column, status_column, waiting, claimed, done, \
                       claimed_at_column, claim_column, watchdog_most, \
@@ -51,12 +51,12 @@ pub async fn watch_by_name(
         // The program has the `due` condition; the watchdog does not use it.
         .due("false");
     let prepared = Prepared::of_table(&sweep, &link).await?;
-    let report = watch(&prepared, &prepared.link(engine)).await?;
-    Ok(Some(Watched::Ran(report)))
+    let report = run_once(&prepared, &prepared.link(engine)).await?;
+    Ok(Some(WatchdogRun::Ran(report)))
 }
 
-async fn ask(link: &Link, name: &str, actor: &str) -> Result<Option<Watched>, SweepError> {
-    let sql = "select leasehold.watch_sweep($1, $2)";
+async fn ask(link: &Link, name: &str, actor: &str) -> Result<Option<WatchdogRun>, SweepError> {
+    let sql = "select leasehold.run_watchdog($1, $2)";
     let rows = link.query(sql, &[(&name, Type::TEXT), (&actor, Type::TEXT)]).await?;
-    Ok(rows.first().filter(|row| row.get(0)).map(|_| Watched::Asked))
+    Ok(rows.first().filter(|row| row.get(0)).map(|_| WatchdogRun::Asked))
 }

@@ -37,7 +37,7 @@ pub(super) const ASK_EVERY: Duration = Duration::from_secs(1);
 /// What one run of the watchdog did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct WatchReport {
+pub struct WatchdogReport {
     /// Claimed for too long, and waiting again.
     pub reset: u64,
     /// Failed, and waiting again because their retry is due.
@@ -60,7 +60,7 @@ impl Service for Watchdog {
     type Error = SweepError;
 
     async fn turn(&mut self) -> Result<(), SweepError> {
-        let turned = self.watch().await;
+        let turned = self.run_if_due().await;
         // As in a run: the table may have changed.
         if turned.as_ref().is_err_and(SweepError::was_refused) {
             (self.prepared, self.link) = (None, None);
@@ -76,7 +76,7 @@ impl Watchdog {
     }
 
     /// Runs the watchdog, if it is due and no other worker runs it.
-    async fn watch(&mut self) -> Result<(), SweepError> {
+    async fn run_if_due(&mut self) -> Result<(), SweepError> {
         let (engine, events) = (self.context.engine(), self.context.events());
         let prepared = match &self.prepared {
             Some(prepared) => prepared,
@@ -88,10 +88,10 @@ impl Watchdog {
         if !rows.first().is_some_and(|row| row.get(0)) {
             return Ok(());
         }
-        let report = watch(prepared, link).await?;
-        if report != WatchReport::default() {
-            let WatchReport { reset, retried, .. } = report;
-            events.send(|| Event::SweepWatched { sweep: self.sweep.name.clone(), reset, retried });
+        let report = run_once(prepared, link).await?;
+        if report != WatchdogReport::default() {
+            let WatchdogReport { reset, retried, .. } = report;
+            events.send(|| Event::SweepReset { sweep: self.sweep.name.clone(), reset, retried });
         }
         let counted = counts::note(prepared, engine).await;
         self.counting.note(counted);
@@ -99,11 +99,14 @@ impl Watchdog {
     }
 }
 
-pub(super) async fn watch(prepared: &Prepared, link: &Link) -> Result<WatchReport, SweepError> {
+pub(super) async fn run_once(
+    prepared: &Prepared,
+    link: &Link,
+) -> Result<WatchdogReport, SweepError> {
     let Prepared { sweep, statements, .. } = prepared;
     link.query(&statements.clamp, &[(&PIECE, Type::INT8)]).await?;
     let most = i64::from(sweep.watchdog_most);
-    let mut report = WatchReport::default();
+    let mut report = WatchdogReport::default();
     let after = sweep.watchdog_after.as_secs_f64();
     let (mut reset, mut retried) = (0, 0);
     for stuck in [true, false] {

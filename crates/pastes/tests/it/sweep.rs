@@ -90,11 +90,11 @@ async fn e8_watchdog_resets_rows_of_a_killed_sweeper() {
     fixture.assert_ref_counts().await;
 
     let sweep = sweep(&fixture.pastes);
-    sweep.watch_once(&fixture.engine).await.unwrap();
+    sweep.run_watchdog_once(&fixture.engine).await.unwrap();
     fixture.sweep().await;
     assert_eq!(in_state(&fixture, "DELETION_IN_PROGRESS").await, 600, "two hours have not passed");
     two_hours_later(&fixture).await;
-    sweep.watch_once(&fixture.engine).await.unwrap();
+    sweep.run_watchdog_once(&fixture.engine).await.unwrap();
     assert_eq!(in_state(&fixture, "NOT_EXPIRED").await, 600, "the watchdog reset them");
     fixture.sweep().await;
     assert_eq!(in_state(&fixture, "DELETED").await, 1000);
@@ -139,7 +139,7 @@ async fn e7_frozen_sweeper_drops_no_reference() {
     let sleeper = tokio::spawn(async move { slow.run_once(&engine).await });
     frozen.notified().await;
     two_hours_later(&fixture).await;
-    sweep(&fixture.pastes).watch_once(&fixture.engine).await.unwrap();
+    sweep(&fixture.pastes).run_watchdog_once(&fixture.engine).await.unwrap();
     fixture.sweep().await;
     assert_eq!(in_state(&fixture, "DELETED").await, 100);
     fixture.assert_ref_counts().await;

@@ -62,7 +62,14 @@ async fn list_counts_each_state() {
     let queue = &queues[0];
     assert_eq!((queues.len(), queue.queue.as_str()), (1, "default"));
     assert_eq!(
-        [queue.scheduled, queue.ready, queue.running, queue.retrying, queue.dead, queue.dead_expired],
+        [
+            queue.scheduled,
+            queue.ready,
+            queue.running,
+            queue.retrying,
+            queue.dead,
+            queue.dead_expired
+        ],
         [1, 1, 1, 1, 1, 0]
     );
     office.sql.run("insert into leasehold.job (name, queue) values ('a', 'fresh')").await;

@@ -3922,16 +3922,16 @@ end $$;
 
 -- Makes the workers of a sweep run its watchdog now, with their own rights. Returns false if there is
 -- no such sweep.
-create or replace function leasehold.watch_sweep(name text, actor text)
+create or replace function leasehold.run_watchdog(name text, actor text)
 returns boolean
 language plpgsql volatile security definer set search_path = leasehold, pg_temp as $$
 begin
-    update leasehold_internal.sweep s set watchdog_ran_at = null where s.name = watch_sweep.name;
+    update leasehold_internal.sweep s set watchdog_ran_at = null where s.name = run_watchdog.name;
     if not found then
         return false;
     end if;
     insert into leasehold.audit (actor, action, subject)
-    values (watch_sweep.actor, 'watch', 'sweep ' || watch_sweep.name);
+    values (run_watchdog.actor, 'run watchdog', 'sweep ' || run_watchdog.name);
     return true;
 end $$;
 
@@ -6183,7 +6183,7 @@ comment on function leasehold.run_sweep is 'Makes a sweep due now. Returns false
 comment on function leasehold.pause_sweep is
     'Pauses a sweep: workers finish their batches and claim no more rows. Returns false if it is paused already.';
 comment on function leasehold.resume_sweep is 'Resumes a paused sweep. Returns false if it is not paused.';
-comment on function leasehold.watch_sweep is
+comment on function leasehold.run_watchdog is
     'Makes the workers of a sweep run its watchdog now. Returns false if there is none of this name.';
 comment on function leasehold.forget_sweep is
     'Removes the record of a sweep that no worker has any more. Its table stays as it is. Returns false if there is none.';
@@ -6508,7 +6508,7 @@ begin
         leasehold.add_schedule, leasehold.pause_schedule, leasehold.resume_schedule,
         leasehold.remove_schedule, leasehold.run_schedule, leasehold.wake, leasehold.run_sweep,
         leasehold.pause_sweep, leasehold.resume_sweep, leasehold.redrive_sweep,
-        leasehold_internal.begin_watchdog, leasehold_internal.note_watchdog, leasehold.watch_sweep,
+        leasehold_internal.begin_watchdog, leasehold_internal.note_watchdog, leasehold.run_watchdog,
         leasehold.forget_sweep, leasehold.acknowledge_alarm, leasehold.test_alarm, leasehold.silence_alarm,
         leasehold.watch_queue, leasehold.unwatch_queue, leasehold.order_mirror, leasehold.reindex_mirror
         to leasehold_operator;

@@ -60,15 +60,15 @@ async fn worker_with_only_a_sweep_runs_it_when_it_is_due() {
 async fn watchdog_resets_rows_claimed_too_long_ago() {
     let shelf = Shelf::with(300).await;
     let sweep = loans();
-    sweep.watch_once(&shelf.engine).await.expect("nothing to do");
+    sweep.run_watchdog_once(&shelf.engine).await.expect("nothing to do");
     shelf
         .sql("update library.loans set state = 'coming', taken_at = now(), taken_by = 7 where id <= 200")
         .await;
-    let report = sweep.watch_once(&shelf.engine).await.expect("a look");
+    let report = sweep.run_watchdog_once(&shelf.engine).await.expect("a look");
     assert_eq!(report.reset, 0, "claimed just now");
     shelf.age_claims("2 hours").await;
     shelf.sql("update library.loans set taken_at = now() where id = 1").await;
-    let report = sweep.watch_once(&shelf.engine).await.expect("a look");
+    let report = sweep.run_watchdog_once(&shelf.engine).await.expect("a look");
     assert_eq!((report.reset, report.more), (199, false));
     assert_eq!(shelf.count("state = 'out' and taken_at is null and taken_by is null").await, 299);
 }

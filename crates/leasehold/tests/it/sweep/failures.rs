@@ -55,10 +55,10 @@ async fn failed_rows_are_retried_and_finish_without_a_failure() {
         .sql("update leasehold_internal.sweep_failure set retry_at = now() + interval '1 day'")
         .await;
     shelf.age_claims("3 hours").await;
-    let watched = sweep.watch_once(&shelf.engine).await.expect("a look");
+    let watched = sweep.run_watchdog_once(&shelf.engine).await.expect("a look");
     assert_eq!((watched.reset, watched.retried), (0, 0), "not yet");
     due(&shelf).await;
-    let watched = sweep.watch_once(&shelf.engine).await.expect("a look");
+    let watched = sweep.run_watchdog_once(&shelf.engine).await.expect("a look");
     assert_eq!((watched.reset, watched.retried), (0, 5));
     broken.store(false, Ordering::SeqCst);
     assert_eq!(sweep.run_once(&shelf.engine).await.expect("a pass").finished, 5);
@@ -76,18 +76,22 @@ async fn row_out_of_attempts_is_set_aside_until_an_operator_redrives_it() {
         let report = sweep.run_once(&shelf.engine).await.expect("a pass");
         assert_eq!((report.failed, report.dead), (5, if attempt == 3 { 5 } else { 0 }));
         due(&shelf).await;
-        let retried = sweep.watch_once(&shelf.engine).await.expect("a look").retried;
+        let retried = sweep.run_watchdog_once(&shelf.engine).await.expect("a look").retried;
         assert_eq!(retried, if attempt == 3 { 0 } else { 5 });
     }
     assert_eq!((count(&shelf.client, DEAD).await, count(&shelf.client, FAILED).await), (5, 0));
     shelf.age_claims("1 year").await;
-    assert_eq!(sweep.watch_once(&shelf.engine).await.expect("a look").reset, 0, "left alone");
+    assert_eq!(
+        sweep.run_watchdog_once(&shelf.engine).await.expect("a look").reset,
+        0,
+        "left alone"
+    );
     broken.store(false, Ordering::SeqCst);
     let one = "select count(*) from leasehold.redrive_sweep('loans.end', array['1', '77'], 'ann')";
     assert_eq!(count(&shelf.client, one).await, 1, "77 is not dead");
     let rest = "select count(*) from leasehold.redrive_sweep('loans.end', null, 'ann')";
     assert_eq!(count(&shelf.client, rest).await, 4);
-    assert_eq!(sweep.watch_once(&shelf.engine).await.expect("a look").retried, 5);
+    assert_eq!(sweep.run_watchdog_once(&shelf.engine).await.expect("a look").retried, 5);
     assert_eq!(sweep.run_once(&shelf.engine).await.expect("a pass").finished, 5);
     shelf.assert_all_back(100).await;
     let signed = "select count(*) from leasehold.audit where actor = 'ann' and action = 'redrive'";

@@ -2,7 +2,7 @@
 
 use leasehold::Leasehold;
 use leasehold::database::Database;
-use leasehold::sweep::{Watched, watch_by_name};
+use leasehold::sweep::{WatchdogRun, run_watchdog};
 
 use super::fixture::{Shelf, loans};
 use crate::fixture::{count, sql};
@@ -31,7 +31,7 @@ async fn worker_sweeps_with_the_rights_of_a_worker_only() {
     let report = sweep.run_once(&engine).await.expect("a pass");
     assert_eq!((report.finished, report.failed), (299, 1));
     shelf.sql("update leasehold_internal.sweep_failure set retry_at = now()").await;
-    assert_eq!(sweep.watch_once(&engine).await.expect("a look").retried, 1);
+    assert_eq!(sweep.run_watchdog_once(&engine).await.expect("a look").retried, 1);
     let client = engine.pool().get().await.expect("a connection");
     for forbidden in [
         "update leasehold_internal.sweep set next_run_at = now()",
@@ -70,7 +70,7 @@ async fn h19_operator_asks_for_the_watchdog_of_a_sweep_that_another_role_declare
     config.user(&user);
     let database = Database::from_config(config).expect("a config");
     let engine = Leasehold::from_database(database).await.expect("an engine");
-    loans().watch_once(&engine).await.expect("declared");
+    loans().run_watchdog_once(&engine).await.expect("declared");
     shelf
         .sql(
             "update leasehold_internal.sweep set watchdog_ran_at = now();
@@ -80,20 +80,21 @@ async fn h19_operator_asks_for_the_watchdog_of_a_sweep_that_another_role_declare
              alter table library.loans enable trigger all",
         )
         .await;
-    let asked = watch_by_name(&shelf.engine, "loans.end", "ann").await.expect("asked");
-    assert_eq!(asked, Some(Watched::Asked));
+    let asked = run_watchdog(&shelf.engine, "loans.end", "ann").await.expect("asked");
+    assert_eq!(asked, Some(WatchdogRun::Asked));
     let (asked, ran) = (
         "select count(*) from leasehold_internal.sweep where watchdog_ran_at is null",
         "select count(*) from library.ran_as where who <> (select declared_by from leasehold_internal.sweep)",
     );
     assert_eq!(count(&shelf.client, asked).await, 1, "the next worker has the turn");
     assert_eq!(shelf.count("state = 'coming'").await, 3, "nothing ran here");
-    let audit = "select count(*) from leasehold.audit where actor = 'ann' and action = 'watch'";
+    let audit =
+        "select count(*) from leasehold.audit where actor = 'ann' and action = 'run watchdog'";
     assert_eq!(count(&shelf.client, audit).await, 1);
-    let own = watch_by_name(&engine, "loans.end", user.as_str()).await.expect("a turn");
-    assert!(matches!(own, Some(Watched::Ran(report)) if report.reset == 3), "{own:?}");
+    let own = run_watchdog(&engine, "loans.end", user.as_str()).await.expect("a turn");
+    assert!(matches!(own, Some(WatchdogRun::Ran(report)) if report.reset == 3), "{own:?}");
     assert_eq!(count(&shelf.client, ran).await, 0, "code of the table ran as another role");
-    assert_eq!(watch_by_name(&shelf.engine, "nothing", "ann").await.expect("asked"), None);
+    assert_eq!(run_watchdog(&shelf.engine, "nothing", "ann").await.expect("asked"), None);
     drop(engine);
     sql(&shelf.client, &format!("drop owned by {user} cascade; drop role {user}")).await;
 }

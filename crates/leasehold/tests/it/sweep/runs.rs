@@ -169,7 +169,7 @@ async fn run_does_not_end_while_a_due_row_is_locked() {
 async fn paused_sweep_claims_no_row_until_it_is_resumed() {
     let shelf = Shelf::with(20).await;
     let sweep = loans().when(When::continuous(Duration::from_millis(5)));
-    sweep.watch_once(&shelf.engine).await.expect("declared");
+    sweep.run_watchdog_once(&shelf.engine).await.expect("declared");
     shelf.sql("select leasehold.pause_sweep('loans.end', 'ann', 'stocktaking')").await;
     let report = sweep.run_once(&shelf.engine).await.expect("a pass");
     assert_eq!((report.claimed, report.paused), (0, true));
@@ -212,18 +212,18 @@ async fn repeated_declaration_neither_repeats_nor_drops_a_run() {
     let shelf = Shelf::new().await;
     let sweep = nightly(&shelf).await;
     let hash = "select extract(epoch from next_run_at)::bigint from leasehold_internal.sweep";
-    sweep.watch_once(&shelf.engine).await.expect("declared");
+    sweep.run_watchdog_once(&shelf.engine).await.expect("declared");
     shelf.sql("update leasehold_internal.sweep set next_run_at = now() + interval '3 hours', rows_finished = 5").await;
     let before = crate::fixture::number(&shelf.client, hash).await;
-    sweep.watch_once(&shelf.engine).await.expect("declared");
+    sweep.run_watchdog_once(&shelf.engine).await.expect("declared");
     assert_eq!(crate::fixture::number(&shelf.client, hash).await, before, "the same clock");
     let tokyo = loans().when(When::nightly("00:00", "Asia/Tokyo").expect("a night"));
     shelf.sql("update leasehold_internal.sweep set next_run_at = now() - interval '3 hours'").await;
     let due = crate::fixture::number(&shelf.client, hash).await;
-    tokyo.watch_once(&shelf.engine).await.expect("declared");
+    tokyo.run_watchdog_once(&shelf.engine).await.expect("declared");
     assert_eq!(crate::fixture::number(&shelf.client, hash).await, due, "due stays due");
     shelf.sql("update leasehold_internal.sweep set next_run_at = now() + interval '1 year'").await;
-    sweep.watch_once(&shelf.engine).await.expect("declared");
+    sweep.run_watchdog_once(&shelf.engine).await.expect("declared");
     assert_eq!(
         count(&shelf.client, AT_MIDNIGHT).await,
         1,

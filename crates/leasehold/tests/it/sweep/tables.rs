@@ -61,7 +61,11 @@ async fn d19_key_of_any_type_is_claimed_failed_retried_and_finished() {
         let report = sweep.run_once(&shelf.engine).await.expect("a pass");
         assert_eq!((report.finished, report.failed, report.lost), (24, 1, 0), "{kind}");
         shelf.sql("update leasehold_internal.sweep_failure set retry_at = now()").await;
-        assert_eq!(sweep.watch_once(&shelf.engine).await.expect("a turn").retried, 1, "{kind}");
+        assert_eq!(
+            sweep.run_watchdog_once(&shelf.engine).await.expect("a turn").retried,
+            1,
+            "{kind}"
+        );
         let report = sweep.run_once(&shelf.engine).await.expect("a pass");
         assert_eq!((report.finished, report.lost), (1, 0), "{kind}");
         let left = "select count(*) from leasehold_internal.sweep_failure";
@@ -108,18 +112,19 @@ async fn d21_second_sweep_with_the_same_claimed_state_is_refused() {
             .claim("taken_by")
     };
     for sweep in [second("state", "coming"), second("other", "going")] {
-        let error = sweep.watch_once(&shelf.engine).await.expect_err("refused").to_string();
+        let error = sweep.run_watchdog_once(&shelf.engine).await.expect_err("refused").to_string();
         assert!(error.contains("loans.end") && error.contains("forget_sweep"), "{error}");
         let worker = shelf.engine.worker().sweep(sweep);
         let error = worker.run_until(std::future::ready(())).await.expect_err("no start");
         assert!(error.to_string().contains("loans.end"), "{error}");
     }
     // Another state of the same column means other rows: one sweep begins where the other ends.
-    second("state", "going").watch_once(&shelf.engine).await.expect("declared");
-    let error = second("state", "coming").watch_once(&shelf.engine).await.expect_err("refused");
+    second("state", "going").run_watchdog_once(&shelf.engine).await.expect("declared");
+    let error =
+        second("state", "coming").run_watchdog_once(&shelf.engine).await.expect_err("refused");
     assert!(error.to_string().contains("loans.end"), "{error}");
     shelf.sql("select leasehold.forget_sweep('loans.end', 'ann')").await;
-    second("state", "coming").watch_once(&shelf.engine).await.expect("declared");
+    second("state", "coming").run_watchdog_once(&shelf.engine).await.expect("declared");
     let audit = "select count(*) from leasehold.audit where actor = 'ann' and action = 'forget'";
     assert_eq!(count(&shelf.client, audit).await, 1);
 }
@@ -140,14 +145,14 @@ async fn d22_sweep_and_watchdog_resolve_a_table_without_a_schema_alike() {
         .status("state", States::new("out", "coming", "back"))
         .claimed_at("taken_at")
         .claim("taken_by");
-    sweep.watch_once(&engine).await.expect("declared");
+    sweep.run_watchdog_once(&engine).await.expect("declared");
     let stored = "select count(*) from leasehold_internal.sweep where table_name = 'library.loans'";
     assert_eq!(count(&shelf.client, stored).await, 1);
     shelf
         .sql("update library.loans set state = 'coming', taken_by = 7, taken_at = now() - interval '1 day'")
         .await;
     // A session with another search_path brings the same rows back.
-    let watched = leasehold::sweep::watch_by_name(&shelf.engine, "loans.end", "ann").await;
+    let watched = leasehold::sweep::run_watchdog(&shelf.engine, "loans.end", "ann").await;
     assert!(format!("{watched:?}").contains("reset: 5"), "{watched:?}");
     assert_eq!(sweep.run_once(&engine).await.expect("a pass").finished, 5);
     let bare = "select leasehold_internal.declare_sweep('x', 'loans', 'id', 'bigint', 'ends_at', 'state', 'a', 'b', \

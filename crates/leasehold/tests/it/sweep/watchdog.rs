@@ -27,7 +27,7 @@ async fn d11_slow_worker_loses_its_rows_and_finishes_none_of_them() {
             let client = engine.pool().get().await?;
             let aged = "update library.loans set taken_at = taken_at - interval '2 hours' where state = 'coming'";
             crate::fixture::sql(&client, aged).await;
-            let watched = loans().watch_once(&engine).await?;
+            let watched = loans().run_watchdog_once(&engine).await?;
             assert_eq!(watched.reset, 200);
             let other = loans().run_once(&engine).await?;
             assert_eq!(other.finished, 200, "the next worker does it all");
@@ -51,7 +51,7 @@ async fn d11_slow_worker_that_renews_keeps_its_rows() {
             for _ in 0..3 {
                 let aged = "update library.loans set taken_at = taken_at - interval '90 minutes' where state = 'coming'";
                 crate::fixture::sql(&client, aged).await;
-                assert_eq!(loans().watch_once(&engine).await?.reset, 0);
+                assert_eq!(loans().run_watchdog_once(&engine).await?.reset, 0);
                 assert_eq!(batch.renew().await?.done, 200);
             }
             Ok(())
@@ -72,7 +72,7 @@ async fn d1_concurrent_watchdogs_and_passes_do_nothing_twice() {
     for _ in 0..3 {
         let engine = shelf.engine.clone();
         tasks.push(tokio::spawn(async move {
-            loans().watch_once(&engine).await.expect("a look").reset
+            loans().run_watchdog_once(&engine).await.expect("a look").reset
         }));
     }
     let mut reset = 0;
@@ -99,13 +99,13 @@ async fn d13_watchdog_resets_a_bounded_number_of_rows_and_reports_more() {
     let shelf = Shelf::with(2500).await;
     shelf.sql(ABANDONED).await;
     let sweep = loans().watchdog_most(1100);
-    let first = sweep.watch_once(&shelf.engine).await.expect("a look");
+    let first = sweep.run_watchdog_once(&shelf.engine).await.expect("a look");
     assert_eq!((first.reset, first.more), (1100, true));
-    let second = sweep.watch_once(&shelf.engine).await.expect("a look");
+    let second = sweep.run_watchdog_once(&shelf.engine).await.expect("a look");
     assert_eq!((second.reset, second.more), (1100, true));
-    let third = sweep.watch_once(&shelf.engine).await.expect("a look");
+    let third = sweep.run_watchdog_once(&shelf.engine).await.expect("a look");
     assert_eq!((third.reset, third.more), (300, false));
-    let again = sweep.watch_once(&shelf.engine).await.expect("a look");
+    let again = sweep.run_watchdog_once(&shelf.engine).await.expect("a look");
     assert_eq!(again.reset, 0, "nothing twice");
     assert_eq!(sweep.run_once(&shelf.engine).await.expect("a pass").finished, 2500);
     shelf.assert_all_back(2500).await;
@@ -128,7 +128,7 @@ async fn d13_clock_jump_under_living_workers_repeats_no_effect() {
             let jump = "update library.loans set taken_at = taken_at - interval '3 hours'";
             crate::fixture::sql(&client, jump).await;
             let rows = batch.keys().len();
-            assert_eq!(loans().watch_once(&engine).await?.reset, rows as u64);
+            assert_eq!(loans().run_watchdog_once(&engine).await?.reset, rows as u64);
             let early: Vec<_> = batch.keys().iter().take(100).collect();
             assert_eq!(batch.finish(&early).await?.lost.len(), early.len());
             Ok(())
@@ -154,13 +154,13 @@ async fn d13_watchdog_killed_half_way_leaves_whole_pieces_to_the_next_one() {
         )
         .await;
     let sweep = loans();
-    assert!(sweep.watch_once(&shelf.engine).await.is_err(), "its connection is gone");
+    assert!(sweep.run_watchdog_once(&shelf.engine).await.is_err(), "its connection is gone");
     let back = shelf.count("state = 'out'").await;
     assert!(back > 0 && back % 1000 == 0 && back < 3000, "{back} went back");
     let woken = "select count(*) from leasehold_internal.sweep where next_run_at <= now()";
     assert_eq!(count(&shelf.client, woken).await, 1, "what went back is due at once");
     shelf.sql("drop trigger kill on library.loans").await;
-    let rest = sweep.watch_once(&shelf.engine).await.expect("a look").reset;
+    let rest = sweep.run_watchdog_once(&shelf.engine).await.expect("a look").reset;
     assert_eq!(i64::try_from(rest).expect("small"), 3000 - back);
 }
 
@@ -174,10 +174,10 @@ async fn claim_without_a_time_or_with_a_future_time_is_reset() {
         )
         .await;
     let sweep = loans();
-    assert_eq!(sweep.watch_once(&shelf.engine).await.expect("a look").reset, 0);
+    assert_eq!(sweep.run_watchdog_once(&shelf.engine).await.expect("a look").reset, 0);
     assert_eq!(shelf.count("taken_at between now() - interval '1 hour' and now()").await, 3);
     shelf.age_claims("2 hours").await;
-    assert_eq!(sweep.watch_once(&shelf.engine).await.expect("a look").reset, 3);
+    assert_eq!(sweep.run_watchdog_once(&shelf.engine).await.expect("a look").reset, 3);
 }
 
 #[tokio::test]
@@ -196,7 +196,7 @@ async fn table_can_let_only_the_watchdog_reset_rows() {
     shelf.sql(ABANDONED).await;
     let by_hand = "update library.loans set state = 'out'";
     assert!(shelf.client.batch_execute(by_hand).await.is_err());
-    assert_eq!(loans().watch_once(&shelf.engine).await.expect("a look").reset, 10);
+    assert_eq!(loans().run_watchdog_once(&shelf.engine).await.expect("a look").reset, 10);
     assert_eq!(loans().run_once(&shelf.engine).await.expect("a pass").finished, 10);
 }
 
@@ -217,7 +217,7 @@ async fn rows_that_the_watchdog_resets_run_before_the_next_night() {
     let (mut reset, mut is_over) = (0_u64, false);
     wait_for(&mut worker.events, |event| {
         match event {
-            Event::SweepWatched { reset: more, .. } => reset += *more,
+            Event::SweepReset { reset: more, .. } => reset += *more,
             Event::SweepRunEnded { .. } => is_over = true,
             _ => {}
         }
@@ -235,7 +235,7 @@ async fn watchdog_counts_due_rows() {
     shelf.sql(later).await;
     // A count that takes too long is left to the next turn of the watchdog.
     until("they are counted", async || {
-        loans().watch_once(&shelf.engine).await.expect("a turn");
+        loans().run_watchdog_once(&shelf.engine).await.expect("a turn");
         let counted =
             "select count(*) from leasehold_internal.sweep where due_counted_at is not null";
         count(&shelf.client, counted).await == 1
@@ -244,7 +244,7 @@ async fn watchdog_counts_due_rows() {
     let due = "select rows_due from leasehold_internal.sweep";
     assert_eq!(count(&shelf.client, due).await, 20);
     // A caller that only resets rows does not know what is due, and leaves the number alone.
-    leasehold::sweep::watch_by_name(&shelf.engine, "loans.end", "ann").await.expect("a turn");
+    leasehold::sweep::run_watchdog(&shelf.engine, "loans.end", "ann").await.expect("a turn");
     assert_eq!(count(&shelf.client, due).await, 20);
 }
 
@@ -267,7 +267,7 @@ async fn watchdog_counts_claimed_and_stuck_rows() {
         let locked = shelf.database.connect_directly().await;
         crate::fixture::sql(&locked, "begin; select * from library.loans where id <= 4 for update")
             .await;
-        loans().watch_once(&shelf.engine).await.expect("a turn");
+        loans().run_watchdog_once(&shelf.engine).await.expect("a turn");
         count(&shelf.client, counted).await == 1
     })
     .await;
@@ -286,7 +286,7 @@ async fn d14_watchdog_that_keeps_failing_is_logged_until_it_recovers() {
     let mut worker = run(shelf.engine.worker().sweep(loans()));
     shelf.sql(rename).await;
     let error = wait_for(&mut worker.events, |event| match event {
-        Event::DutyFailing { duty, error, .. } if duty == "watch sweep loans.end" => {
+        Event::DutyFailing { duty, error, .. } if duty == "run watchdog of sweep loans.end" => {
             Some(error.clone())
         }
         _ => None,

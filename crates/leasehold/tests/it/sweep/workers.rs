@@ -32,9 +32,9 @@ async fn watchdog_resets_the_rows_of_a_killed_worker() {
     // Neither a worker nor the watchdog touches them before their time.
     let sweep = loans();
     assert_eq!(sweep.run_once(&shelf.engine).await.expect("a pass").claimed, 0);
-    assert_eq!(sweep.watch_once(&shelf.engine).await.expect("a look").reset, 0);
+    assert_eq!(sweep.run_watchdog_once(&shelf.engine).await.expect("a look").reset, 0);
     shelf.age_claims("2 hours").await;
-    assert_eq!(sweep.watch_once(&shelf.engine).await.expect("a look").reset, 600);
+    assert_eq!(sweep.run_watchdog_once(&shelf.engine).await.expect("a look").reset, 600);
     assert_eq!(sweep.run_once(&shelf.engine).await.expect("a pass").finished, 600);
     shelf.assert_all_back(1000).await;
 }
@@ -62,7 +62,7 @@ async fn d11_worker_stopped_for_longer_than_the_watchdog_limit_finishes_no_row()
     sleeper.signal(Signal::STOP);
     shelf.age_claims("2 hours").await;
     let sweep = loans();
-    assert_eq!(sweep.watch_once(&shelf.engine).await.expect("a look").reset, 1000);
+    assert_eq!(sweep.run_watchdog_once(&shelf.engine).await.expect("a look").reset, 1000);
     // Another worker finishes half of them; the others wait when the sleeper wakes.
     let half = loans().due("ends_at < statement_timestamp() and id <= 500");
     assert_eq!(half.run_once(&shelf.engine).await.expect("a pass").finished, 500);
