@@ -81,7 +81,7 @@ async fn work(annotations: Annotations, job: Bulk, ctx: Ctx) -> JobResult {
         let params = [(&job.bulk as _, Type::INT8), (&NOTES as _, Type::INT4)];
         let row = annotations.slow_row(sql, &params).await.map_err(|error| failure(&error))?;
         if row.get(1) {
-            return Ok(Outcome::Done);
+            return Ok(Outcome::Complete);
         }
         tokio::time::sleep((started.elapsed() * COOLDOWN).min(LONGEST_COOLDOWN)).await;
     }

@@ -144,7 +144,7 @@ async fn end(client: &Client, ctx: &Ctx) -> Result<bool, String> {
 /// As a worker does: checks a job that its handler completed in its own transaction.
 fn settle(result: JobResult, ctx: &Ctx, still_held: bool) -> JobResult {
     match result {
-        Ok(Outcome::Done) if ctx.was_completed_in_transaction() && still_held => {
+        Ok(Outcome::Complete) if ctx.was_completed_in_transaction() && still_held => {
             Err(JobError::retry("complete_in was called, but its transaction did not commit"))
         }
         result => result,
@@ -164,7 +164,7 @@ impl Performed {
     #[track_caller]
     pub fn assert_done(self) {
         match self.outcome {
-            Ok(Outcome::Done) => {}
+            Ok(Outcome::Complete) => {}
             other => panic!("the job is not done: {other:?}"),
         }
     }

@@ -114,7 +114,7 @@
 //!     sqlx::query("update orders set sent = true where id = $1").bind(job.order).execute(&mut *tx).await?;
 //!     ctx.complete_in_sqlx(&mut tx).await?;
 //!     tx.commit().await?;
-//!     Ok(Outcome::Done)
+//!     Ok(Outcome::Complete)
 //! }
 //! ```
 //!
@@ -163,7 +163,7 @@
 //!
 //! async fn send_email(job: SendEmail, State(mailer): State<Mailer>, ctx: Ctx) -> JobResult {
 //!     match mailer.send(&job.to).await? { // an error: the next attempt follows after the back-off
-//!         250 => Ok(Outcome::Done),
+//!         250 => Ok(Outcome::Complete),
 //!         421 => Ok(Outcome::Snooze(Duration::from_secs(300))), // not counted as an attempt
 //!         454 => Ok(Outcome::Defer { // not counted either, and behind all other jobs of the queue
 //!             after: Duration::from_secs(60),

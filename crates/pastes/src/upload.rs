@@ -189,7 +189,7 @@ pub(crate) async fn run(pastes: Pastes, items: Vec<ManyItem<Upload>>) -> Vec<Job
                 // That transaction may still roll back. A snooze costs no attempt, and stops at the
                 // latest when the paste ends.
                 None if held.iter().any(|held| held == code) => Ok(Outcome::Snooze(HELD_ELSEWHERE)),
-                None => Ok(Outcome::Done),
+                None => Ok(Outcome::Complete),
             })
             .collect(),
         Err(error) => {

@@ -27,5 +27,5 @@ pub async fn close_order(job: CloseOrder, ctx: Ctx, State(url): State<String>) -
         anyhow::Ok(())
     })
     .await?;
-    Ok(Outcome::Done)
+    Ok(Outcome::Complete)
 }

@@ -12,7 +12,7 @@ pub struct CallHook {
 
 pub async fn call_hook(job: CallHook, ctx: Ctx) -> JobResult {
     match job.status {
-        200 => Ok(Outcome::Done),
+        200 => Ok(Outcome::Complete),
         // Not now: the attempt does not count.
         429 => Ok(Outcome::Snooze(Duration::from_secs(300))),
         // Failed, with a wait of your own instead of the back-off.

@@ -26,5 +26,5 @@ pub async fn close_order(job: CloseOrder, ctx: Ctx, State(pool): State<PgPool>) 
         .await?;
     ctx.complete_in_sqlx_0_8(&mut tx).await?;
     tx.commit().await?;
-    Ok(Outcome::Done)
+    Ok(Outcome::Complete)
 }

@@ -20,5 +20,5 @@ pub async fn close_order_in(job: CloseOrder, ctx: Ctx) -> JobResult {
     tx.execute("update orders set state = 'closed' where id = $1", &[&job.order]).await?;
     ctx.complete_in(&tx).await?;
     tx.commit().await?;
-    Ok(Outcome::Done)
+    Ok(Outcome::Complete)
 }

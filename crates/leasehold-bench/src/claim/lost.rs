@@ -84,13 +84,13 @@ async fn urgent_start(
         .queue("bench", slots)
         .handle_untyped("n0", move |_| {
             counted.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-            async { Outcome::Done }
+            async { Outcome::Complete }
         })
         .handle_untyped("urgent", move |_| {
             let started = started.clone();
             async move {
                 let _ = started.send(Instant::now()).await;
-                Outcome::Done
+                Outcome::Complete
             }
         });
     let (stop, stopped) = oneshot::channel::<()>();

@@ -66,7 +66,7 @@ impl Counting {
             let ran = Arc::clone(&ran);
             worker = worker.handle_untyped(name, move |_| {
                 ran.fetch_add(1, Ordering::Relaxed);
-                async { Outcome::Done }
+                async { Outcome::Complete }
             });
         }
         let (stop, stopped) = oneshot::channel::<()>();

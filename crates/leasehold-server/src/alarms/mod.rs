@@ -83,7 +83,7 @@ impl Ways {
                 let (receiver, engine) = (Arc::clone(&receiver), engine.clone());
                 async move {
                     let Some(notice) = Notice::of(&engine, &ctx, WEBHOOK).await? else {
-                        return Ok(Outcome::Done);
+                        return Ok(Outcome::Complete);
                     };
                     notice.noted(receiver.deliver(ctx).await).await
                 }
@@ -98,7 +98,7 @@ impl Ways {
                 let (program, engine) = (Arc::clone(&program), engine.clone());
                 async move {
                     let Some(notice) = Notice::of(&engine, &ctx, COMMAND).await? else {
-                        return Ok(Outcome::Done);
+                        return Ok(Outcome::Complete);
                     };
                     notice.noted(in_time(program.run(ctx)).await).await
                 }
@@ -175,7 +175,7 @@ impl Notice {
 
     /// Records a delivery with its alarm. The delivery counts even if recording it fails.
     async fn noted(self, result: JobResult) -> JobResult {
-        if let (Ok(Outcome::Done), Some(alarm)) = (&result, self.raised)
+        if let (Ok(Outcome::Complete), Some(alarm)) = (&result, self.raised)
             && let Err(error) = self.note(alarm).await
         {
             tracing::warn!(%error, alarm, "the delivery of a notification could not be recorded");

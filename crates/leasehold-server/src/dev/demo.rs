@@ -75,7 +75,7 @@ async fn build_report(_report: BuildReport) -> Outcome {
     pause(500..2000).await;
     match chance(0.1) {
         true => Outcome::Snooze(Duration::from_secs(5)),
-        false => Outcome::Done,
+        false => Outcome::Complete,
     }
 }
 

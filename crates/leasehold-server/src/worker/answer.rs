@@ -24,7 +24,7 @@ const SHORTEST: Duration = Duration::from_secs(1);
 pub fn judge(status: u16, retry_after: Option<&str>, body: &str, now: Timestamp) -> JobResult {
     let after = retry_after.and_then(|text| wait(text, now));
     match (status, after) {
-        (200..=299, _) => Ok(Outcome::Done),
+        (200..=299, _) => Ok(Outcome::Complete),
         (410, _) => Ok(Outcome::Cancel(error_text(status, body))),
         (409 | 422, _) => Err(JobError::permanent(error_text(status, body))),
         (429, Some(after)) => Ok(Outcome::Snooze(after)),
@@ -72,7 +72,7 @@ mod tests {
     #[test]
     fn judge_maps_each_status() {
         for done in [200, 201, 202, 204, 299] {
-            assert_eq!(at(done, None), "Done");
+            assert_eq!(at(done, None), "Complete");
         }
         assert_eq!(at(410, None), r#"Cancel("the receiver answered 410: said so")"#);
         for buried in [409, 422] {

@@ -74,7 +74,7 @@ fn last_word(stdout: &[u8]) -> JobResult {
         {
             return Err(unreadable(line));
         }
-        _ => return Ok(Outcome::Done),
+        _ => return Ok(Outcome::Complete),
     };
     let verbs: Vec<&str> = VERBS.into_iter().filter(|verb| said.contains_key(*verb)).collect();
     let text = |key: &str| said.get(key).and_then(Value::as_str);
@@ -83,7 +83,7 @@ fn last_word(stdout: &[u8]) -> JobResult {
     };
     let known = said.keys().all(|key| verbs.contains(&key.as_str()) || key == "why");
     let decided = match verbs.as_slice() {
-        [] => return Ok(Outcome::Done), // a program that prints its own JSON
+        [] => return Ok(Outcome::Complete), // a program that prints its own JSON
         _ if !known => None,
         // A snooze counts no attempt: without a minimum wait the command would run in an endless loop.
         ["snooze"] => time("snooze").map(|wait| Ok(Outcome::Snooze(wait.max(SHORTEST_SNOOZE)))),
@@ -131,13 +131,13 @@ mod tests {
             assert!(failed(said(line)).contains("cannot be read as a decision"), "{line}");
         }
         for line in ["{not json}", r#"level=info action="cancel""#] {
-            assert_eq!(said(line).expect("ok"), Outcome::Done, "{line}");
+            assert_eq!(said(line).expect("ok"), Outcome::Complete, "{line}");
         }
     }
 
     #[test]
     fn decide_maps_each_exit_code() {
-        assert_eq!(decide(End::Exit(0), b"", b"noise").expect("ok"), Outcome::Done);
+        assert_eq!(decide(End::Exit(0), b"", b"noise").expect("ok"), Outcome::Complete);
         for code in [1, 2, 75, 126, 127, 255] {
             let text = failed(decide(End::Exit(code), b"{\"snooze\":\"1s\"}", b" line busy\n"));
             assert!(text.contains(&format!("exit code {code}: line busy")), "{text}");
@@ -166,7 +166,7 @@ mod tests {
         assert_eq!(said(r#"{"cancel":"gone"}"#).expect("ok"), Outcome::Cancel("gone".into()));
         assert!(failed(said(r#"{"bury":"bad"}"#)).contains("reason: Permanent"));
         for other in ["", "done", "[1]", "42", r#"{"sent":3}"#] {
-            assert_eq!(said(other).expect("ok"), Outcome::Done, "{other}");
+            assert_eq!(said(other).expect("ok"), Outcome::Complete, "{other}");
         }
     }
 

@@ -44,7 +44,7 @@ async fn send_email(job: SendEmail, State(Mailer { broken }): State<Mailer>) -> 
         "unwanted" => Ok(Outcome::Cancel("not wanted".to_owned())),
         "nonsense" => Err(JobError::permanent("no such address")),
         _ if broken => Err(std::io::Error::other("the line is busy").into()),
-        _ => Ok(Outcome::Done),
+        _ => Ok(Outcome::Complete),
     }
 }
 
@@ -154,7 +154,7 @@ async fn performed_handler_may_complete_in_a_transaction() {
         let mut client = ctx.engine().pool().get().await?;
         let tx = client.transaction().await?;
         ctx.complete_in(&tx).await?;
-        Ok(Outcome::Done) // and no commit
+        Ok(Outcome::Complete) // and no commit
     }
     let t = TestEngine::new().await;
     let client = t.client().await;

@@ -291,7 +291,7 @@ impl Ctx {
     ///     tx.execute("update orders set state = 'closed' where id = $1", &[&job.id]).await?;
     ///     ctx.complete_in(&tx).await?;
     ///     tx.commit().await?;
-    ///     Ok(Outcome::Done)
+    ///     Ok(Outcome::Complete)
     /// }
     /// ```
     ///

@@ -135,7 +135,7 @@ impl<E: Into<JobError>> IntoManyResult for Result<(), E> {
         let result: Result<(), JobError> = self.map_err(Into::into);
         (0..jobs)
             .map(|_| match &result {
-                Ok(()) => Ok(Outcome::Done),
+                Ok(()) => Ok(Outcome::Complete),
                 Err(error) => Err(error.clone()),
             })
             .collect()
@@ -293,7 +293,7 @@ const NOT_STARTED: Backoff =
 fn transition(result: JobResult, attempt: &Attempt, backoff: Option<Backoff>) -> Transition {
     let (attempts, most) = (attempt.job.attempts, attempt.job.max_attempts);
     let JobError { text: why, reason } = match result {
-        Ok(Outcome::Done) => return Transition::Complete,
+        Ok(Outcome::Complete) => return Transition::Complete,
         Ok(Outcome::Snooze(wait)) => return Transition::Snooze { wait, why: None },
         Ok(Outcome::Defer { after, why }) => {
             return Transition::Defer { wait: after, why, counted: false };

@@ -1,4 +1,4 @@
-//! What a handler can return: done, later, never, or an error.
+//! What a handler can return: complete, later, never, or an error.
 
 use std::any::Any;
 use std::time::Duration;
@@ -10,8 +10,8 @@ use crate::service::panic_text;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Outcome {
-    /// The job is complete.
-    Done,
+    /// The work is done; the job leaves.
+    Complete,
     /// Not now. The attempt is not counted. The longest wait is ten years.
     Snooze(Duration),
     /// Not now, and after everything else: the job returns behind all other jobs of its queue, whatever
@@ -159,7 +159,7 @@ pub trait IntoJobResult {
 
 impl IntoJobResult for () {
     fn into_job_result(self) -> JobResult {
-        Ok(Outcome::Done)
+        Ok(Outcome::Complete)
     }
 }
 
@@ -173,7 +173,7 @@ impl IntoJobResult for Outcome {
 /// `Result<(), MyError>`: an error fails the attempt, and the next one follows after a back-off.
 impl<E: Into<JobError>> IntoJobResult for Result<(), E> {
     fn into_job_result(self) -> JobResult {
-        self.map(|()| Outcome::Done).map_err(Into::into)
+        self.map(|()| Outcome::Complete).map_err(Into::into)
     }
 }
 

@@ -154,7 +154,7 @@ impl JobTx {
         // Only now may the connection return to the pool. Dropped earlier, by an error or because this
         // future is dropped, it is closed: it may be inside the transaction.
         drop(self.connection.take());
-        Ok(Outcome::Done)
+        Ok(Outcome::Complete)
     }
 }
 

@@ -37,7 +37,7 @@ pub(crate) async fn run(runtime: Arc<MirrorRuntime>, job: Ctx) -> JobResult {
         }
     };
     match done {
-        Ok(()) => Ok(Outcome::Done),
+        Ok(()) => Ok(Outcome::Complete),
         // A retry would not help; the text says what to do.
         Err(error @ (MirrorError::State(_) | MirrorError::Declaration(_))) => {
             Err(JobError::permanent(error))

@@ -162,7 +162,7 @@ impl<'a> Pass<'a> {
                     let tag = first.tag().to_owned();
                     *self.counts.entry((tag, found)).or_default() += 1;
                 }
-                self.end(key, &Ok(Outcome::Done));
+                self.end(key, &Ok(Outcome::Complete));
                 self.kept.push(key.to_owned());
             }
             Synced::Unseen => {

@@ -40,7 +40,7 @@ async fn effect(ctx: &Ctx, n: i64, part: Part, tx: Option<JobTx>) -> JobResult {
     let mut client = ctx.engine().pool().get().await?;
     if let Part::OnceDo = part {
         drop(client);
-        return ctx.once_do("step", async || Ok(())).await.map(|()| Outcome::Done);
+        return ctx.once_do("step", async || Ok(())).await.map(|()| Outcome::Complete);
     }
     let transaction = client.transaction().await?;
     match part {
@@ -60,7 +60,7 @@ async fn effect(ctx: &Ctx, n: i64, part: Part, tx: Option<JobTx>) -> JobResult {
         }
     }
     transaction.commit().await?;
-    Ok(Outcome::Done)
+    Ok(Outcome::Complete)
 }
 
 async fn drilled(job: Note, ctx: Ctx, State(drill): State<Drill>) -> JobResult {

@@ -147,7 +147,7 @@ async fn lock_and_wait(job: Note, ctx: Ctx, State(locks): State<UnboundedSender<
     }
     ctx.complete_in(&transaction).await?;
     transaction.commit().await?;
-    Ok(Outcome::Done)
+    Ok(Outcome::Complete)
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -21,7 +21,7 @@ async fn hold_a_connection(_: Note, ctx: Ctx, State((gate, holding)): State<Shar
     };
     holding.fetch_add(1, Ordering::SeqCst);
     let _ = gate.acquire().await?;
-    Ok(Outcome::Done)
+    Ok(Outcome::Complete)
 }
 
 #[tokio::test(flavor = "multi_thread")]

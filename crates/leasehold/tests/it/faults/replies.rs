@@ -167,7 +167,7 @@ const ENDS: [(i64, &str, Finished); 6] = [
 async fn end_by_number(job: Note) -> JobResult {
     let long = Duration::from_secs(600);
     match job.n {
-        0 => Ok(Outcome::Done),
+        0 => Ok(Outcome::Complete),
         1 => Ok(Outcome::Retry { after: long, why: "later".into() }),
         2 => Ok(Outcome::Snooze(long)),
         3 => Ok(Outcome::Cancel("no".into())),

@@ -107,13 +107,13 @@ async fn crash_after_effect(job: Note, ctx: Ctx) -> JobResult {
     if ctx.attempt() == 1 {
         std::process::abort();
     }
-    Ok(Outcome::Done)
+    Ok(Outcome::Complete)
 }
 
 /// Waits until the test opens the gate, then ends its job in the way that the job's number selects.
 async fn wait_for_gate(job: Note, ctx: Ctx) -> JobResult {
     if ctx.attempt() > 1 {
-        return Ok(Outcome::Done);
+        return Ok(Outcome::Complete);
     }
     let mut client = ctx.engine().pool().get().await?;
     say(ctx.engine(), "waiting", ctx.id().0, ctx.generation().0).await;
@@ -121,7 +121,7 @@ async fn wait_for_gate(job: Note, ctx: Ctx) -> JobResult {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     match job.n {
-        0 => Ok(Outcome::Done),
+        0 => Ok(Outcome::Complete),
         1 => Err(JobError::retry("late")),
         2 => Err(JobError::permanent("late")),
         3 => Ok(Outcome::Snooze(Duration::from_secs(600))),
@@ -133,7 +133,7 @@ async fn wait_for_gate(job: Note, ctx: Ctx) -> JobResult {
                 .await?;
             ctx.complete_in(&transaction).await?;
             transaction.commit().await?;
-            Ok(Outcome::Done)
+            Ok(Outcome::Complete)
         }
     }
 }

@@ -32,7 +32,7 @@ async fn third_time(_: Note, State(runs): State<Arc<AtomicUsize>>) -> JobResult 
     match runs.fetch_add(1, Ordering::SeqCst) {
         0 => Err(JobError::retry("the first time")),
         1 => Ok(Outcome::Snooze(SOON)),
-        _ => Ok(Outcome::Done),
+        _ => Ok(Outcome::Complete),
     }
 }
 

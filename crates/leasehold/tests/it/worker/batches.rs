@@ -38,7 +38,7 @@ async fn each_job_of_a_batch_has_its_own_result() {
     engine.enqueue_many((0..4).map(|n| Note { n })).await.expect("enqueued");
     let handler = async |items: Vec<ManyItem<Note>>| -> Vec<JobResult> {
         let result = |item: ManyItem<Note>| match item.job.n {
-            0 => Ok(Outcome::Done),
+            0 => Ok(Outcome::Complete),
             1 => Err(JobError::permanent("one")),
             2 => Ok(Outcome::Cancel("two".into())),
             _ => Err(JobError::retry("three")),
@@ -64,7 +64,7 @@ async fn jobs_for_which_a_batch_handler_returns_no_result_are_retried() {
     // Long enough that they do not return while the test looks.
     queue_settings(&client, "backoff_base = '1 hour'").await;
     engine.enqueue_many((0..3).map(|n| Note { n })).await.expect("enqueued");
-    let handler = async |_: Vec<ManyItem<Note>>| -> Vec<JobResult> { vec![Ok(Outcome::Done)] };
+    let handler = async |_: Vec<ManyItem<Note>>| -> Vec<JobResult> { vec![Ok(Outcome::Complete)] };
     let mut worker = run(engine.worker().queue("default", 3).handle_many(3, handler));
     let ends: Vec<_> = worker.finished(3).await.into_iter().map(|end| end.1).collect();
     assert_eq!(ends.iter().filter(|end| **end == Finished::Completed).count(), 1);

@@ -42,7 +42,7 @@ async fn x23_handler_knows_that_its_job_was_deferred() {
     Note { n: 1 }.enqueue(&engine).await.expect("enqueued");
     let handler = async |_: Note, ctx: Ctx| match ctx.is_deferred() {
         false => Ok(Outcome::Defer { after: Duration::ZERO, why: "later".into() }),
-        true => JobResult::Ok(Outcome::Done),
+        true => JobResult::Ok(Outcome::Complete),
     };
     let mut worker = run(engine.worker().handle(handler));
     let ends: Vec<Finished> = worker.finished(2).await.into_iter().map(|end| end.1).collect();
@@ -76,10 +76,10 @@ async fn x23_jobs_of_one_lease_end_each_in_its_own_way() {
         let released = Arc::clone(&released);
         async move {
             let end = |item: ManyItem<Note>| match item.job.n {
-                0 => Ok(Outcome::Done),
+                0 => Ok(Outcome::Complete),
                 1 => deferred(),
                 2 if !released.swap(true, Ordering::SeqCst) => Ok(Outcome::Release),
-                2 => Ok(Outcome::Done),
+                2 => Ok(Outcome::Complete),
                 _ => Err(JobError::permanent("useless")),
             };
             items.into_iter().map(end).collect::<Vec<JobResult>>()

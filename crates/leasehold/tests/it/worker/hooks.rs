@@ -17,7 +17,7 @@ struct Once {}
 /// Completes 0, fails 1, buries the rest.
 async fn handle(note: Note) -> JobResult {
     match note.n {
-        0 => Ok(Outcome::Done),
+        0 => Ok(Outcome::Complete),
         1 => Err(JobError::from("try again")),
         _ => Err(JobError::permanent("no such user")),
     }

@@ -64,8 +64,13 @@ async fn layers_nest_in_the_order_of_their_registration() {
     let worker = engine.worker_with(Arc::clone(&trail)).layer(note(&trail, "outer"));
     let worker = worker.handle(handler).layer(note(&trail, "inner"));
     worker.run_until_idle().await.expect("a worker");
-    let expected =
-        ["outer begins", "inner begins", "the handler runs", "inner sees Done", "outer sees Done"];
+    let expected = [
+        "outer begins",
+        "inner begins",
+        "the handler runs",
+        "inner sees Complete",
+        "outer sees Complete",
+    ];
     assert_eq!(*trail.lock(), expected);
 }
 
@@ -160,7 +165,7 @@ async fn layer_can_turn_an_error_into_a_permanent_one() {
 /// Reports every attempt as done.
 async fn always_done(ctx: Ctx, next: Next) -> Outcome {
     drop(next.run(ctx).await);
-    Outcome::Done
+    Outcome::Complete
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -195,7 +200,7 @@ async fn layer_cannot_hide_a_completion_that_failed() {
         // The error aborts the transaction, and the completion fails in it.
         drop(transaction.batch_execute("select 1 / 0").await);
         ctx.complete_in(&transaction).await?;
-        Ok(Outcome::Done)
+        Ok(Outcome::Complete)
     };
     let worker = engine.worker().handle(handler).layer(always_done);
     let counts = worker.run_until_idle().await.expect("a worker");
@@ -248,7 +253,7 @@ async fn take_batch(letters: Vec<ManyItem<Letter>>, State(calls): State<Calls>) 
     calls.lock().push(letters.iter().map(|letter| letter.job.n).collect());
     let result = |letter: ManyItem<Letter>| match letter.job.n {
         3 => Err(JobError::permanent("three")),
-        _ => Ok(Outcome::Done),
+        _ => Ok(Outcome::Complete),
     };
     letters.into_iter().map(result).collect()
 }

@@ -38,7 +38,7 @@ async fn step_is_first_then_unfinished_then_finished_with_its_result() {
                 }
                 Step::Finished(result) => {
                     let _ = seen.send(format!("finished with {result}"));
-                    return Ok(Outcome::Done);
+                    return Ok(Outcome::Complete);
                 }
             };
             again("once more")
@@ -67,7 +67,7 @@ async fn once_do_repeats_a_failed_effect_and_never_a_finished_one() {
             })
             .await?;
         assert_eq!(receipt, "receipt 1");
-        if ctx.attempt() < 4 { again("something else failed") } else { Ok(Outcome::Done) }
+        if ctx.attempt() < 4 { again("something else failed") } else { Ok(Outcome::Complete) }
     };
     let mut worker =
         run(engine.worker_with(Arc::clone(&effects)).queue("default", 1).handle(handler));
@@ -96,7 +96,7 @@ async fn jobs_with_one_scope_share_its_step() {
             Step::Unfinished(_) => return Ok(Outcome::Snooze(Duration::from_millis(10))),
             Step::Finished(()) => {}
         }
-        Ok(Outcome::Done)
+        Ok(Outcome::Complete)
     };
     engine.enqueue_many((0..20).map(|n| Note { n })).await.expect("enqueued");
     let mut worker =
@@ -125,7 +125,7 @@ async fn effect_then_silence(
         let _ = done.send(());
         std::future::pending::<()>().await;
     }
-    Ok(Outcome::Done)
+    Ok(Outcome::Complete)
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -128,7 +128,7 @@ async fn retry_that_is_due_runs_although_newer_jobs_have_run() {
                 why: "later".into(),
             });
         }
-        Ok(leasehold::Outcome::Done)
+        Ok(leasehold::Outcome::Complete)
     };
     let mut worker = run(engine.worker().queue("default", 1).handle(handler));
     Note { n: 1 }.enqueue(&engine).await.expect("enqueued");

@@ -71,7 +71,7 @@ async fn sleepy(job: Note, ctx: Ctx, State(sleeper): State<Sleeper>) -> JobResul
     }
     if sleeper.place == Place::BeforeReturning && ctx.attempt() == 1 {
         sleeper.sleep_at(Place::BeforeReturning, &ctx).await;
-        return Ok(Outcome::Done);
+        return Ok(Outcome::Complete);
     }
     let mut connection = ctx.engine().pool().get().await?;
     let transaction = connection.transaction().await?;
@@ -80,7 +80,7 @@ async fn sleepy(job: Note, ctx: Ctx, State(sleeper): State<Sleeper>) -> JobResul
     ctx.complete_in(&transaction).await?;
     sleeper.sleep_at(Place::AfterTheCompletion, &ctx).await;
     transaction.commit().await?;
-    Ok(Outcome::Done)
+    Ok(Outcome::Complete)
 }
 
 /// Returns how one attempt ended. The events of a lost attempt and of the next one come in any order.

@@ -51,11 +51,11 @@ async fn by_outcome(_: Decides) -> Outcome {
 /// `?` on each of them in one handler.
 async fn by_ours(_: Ours) -> JobResult {
     by_own_error(Own).await.or(Ok::<(), NotSent>(()))?;
-    by_text(Text).await.or(Ok::<Outcome, String>(Outcome::Done))?;
+    by_text(Text).await.or(Ok::<Outcome, String>(Outcome::Complete))?;
     by_eyre(Eyre).await.or(Ok::<(), eyre::Report>(()))?;
     by_box(Boxed).await.or(Ok::<(), Box<dyn Error + Send + Sync>>(()))?;
     by_anyhow(Anyhow).await?;
-    Ok(Outcome::Done)
+    Ok(Outcome::Complete)
 }
 
 async fn by_text(_: Text) -> Result<Outcome, String> {

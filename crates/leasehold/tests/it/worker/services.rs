@@ -178,7 +178,7 @@ async fn untyped_handler_of_many_jobs_gets_those_of_one_group_together() {
             mixing.fetch_add(1, Ordering::SeqCst);
         }
         growing.fetch_max(jobs.len(), Ordering::SeqCst);
-        async move { jobs.iter().map(|_| Outcome::Done).collect::<Vec<Outcome>>() }
+        async move { jobs.iter().map(|_| Outcome::Complete).collect::<Vec<Outcome>>() }
     };
     let jobs = ManyJobs::up_to(4).group_by(|job| i64::from(job.priority() == 0));
     let mut worker =
@@ -201,7 +201,7 @@ async fn group_that_panics_does_not_stop_the_claims() {
     }
     let jobs = ManyJobs::up_to(2).group_by(|_| panic!("on purpose"));
     let handler = async |jobs: Vec<Ctx>| -> Vec<JobResult> {
-        jobs.iter().map(|_| Ok(Outcome::Done)).collect()
+        jobs.iter().map(|_| Ok(Outcome::Complete)).collect()
     };
     let mut worker = run(engine.worker().handle_many_untyped("mixed", jobs, handler));
     assert!(worker.finished(3).await.iter().all(|end| end.1 == Finished::Completed));

@@ -48,7 +48,7 @@ async fn completing_in_a_transaction_that_rolls_back_completes_nothing() {
         } else {
             transaction.commit().await?;
         }
-        Ok(Outcome::Done)
+        Ok(Outcome::Complete)
     };
     let mut worker = run(engine.worker().queue("default", 1).handle(handler));
     Note { n: 1 }.enqueue(&engine).await.expect("enqueued");
@@ -116,7 +116,7 @@ async fn c8_commit_that_the_server_turns_into_a_rollback_is_no_success() {
             }
         }
         transaction.commit().await?;
-        Ok(Outcome::Done)
+        Ok(Outcome::Complete)
     };
     let mut worker = run(engine.worker().queue("default", 1).handle(handler));
     Note { n: 1 }.enqueue(&engine).await.expect("enqueued");
@@ -144,7 +144,7 @@ async fn in_isolation(job: Note, ctx: Ctx, State((reached, gate)): State<Gates>)
     }
     ctx.complete_in(&transaction).await?;
     transaction.commit().await?;
-    Ok(Outcome::Done)
+    Ok(Outcome::Complete)
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -205,11 +205,11 @@ async fn transaction_that_begins_with_a_lease_check_keeps_the_job_until_it_ends(
             let transaction = connection.transaction().await?;
             let checked = ctx.check_lease_in(&transaction).await;
             if ctx.attempt() > 1 {
-                return Ok(Outcome::Done);
+                return Ok(Outcome::Complete);
             }
             if matches!(checked, Err(FinishError::LeaseLost { .. })) {
                 let _ = reached.send(());
-                return Ok(Outcome::Done);
+                return Ok(Outcome::Complete);
             }
             let _ = reached.send(());
             gate.acquire().await?.forget();
@@ -217,7 +217,7 @@ async fn transaction_that_begins_with_a_lease_check_keeps_the_job_until_it_ends(
             let _ = reached.send(());
             gate.acquire().await?.forget();
         }
-        Ok(Outcome::Done)
+        Ok(Outcome::Complete)
     };
     let state = (reached, Arc::clone(&gate));
     let mut worker =
