@@ -29,7 +29,7 @@ pub const RECONNECT: Backoff =
 #[non_exhaustive]
 pub struct Backoff {
     /// The wait after the first failure.
-    pub first: Duration,
+    pub base: Duration,
     /// The longest wait, before its jitter.
     pub cap: Duration,
     /// How much each wait varies.
@@ -49,9 +49,9 @@ pub enum Jitter {
 }
 
 impl Backoff {
-    /// Doubles from `first` to `cap`, with 20 % jitter either way.
-    pub const fn doubling(first: Duration, cap: Duration) -> Self {
-        Self { first, cap, jitter: Jitter::Share(0.2) }
+    /// Doubles from `base` to `cap`, with 20 % jitter either way.
+    pub const fn doubling(base: Duration, cap: Duration) -> Self {
+        Self { base, cap, jitter: Jitter::Share(0.2) }
     }
 
     /// Sets how much each wait varies. Default: 20 % either way.
@@ -63,7 +63,7 @@ impl Backoff {
     /// Returns how long to wait after attempt number `attempts` failed. `chance` is in 0..=1.
     pub fn wait_after(&self, attempts: i32, chance: f64) -> Duration {
         let doublings = u32::try_from(attempts.clamp(1, 32) - 1).unwrap_or(0);
-        let wait = self.first.saturating_mul(2u32.saturating_pow(doublings)).min(self.cap);
+        let wait = self.base.saturating_mul(2u32.saturating_pow(doublings)).min(self.cap);
         let swing = match self.jitter {
             Jitter::None => return wait,
             Jitter::Share(share) => wait.mul_f64(share.clamp(0.0, 1.0)),
@@ -137,7 +137,7 @@ mod tests {
         let mut next = || waits.next_wait().as_millis();
         assert_eq!([(); 9].map(|()| next()), [1, 2, 4, 8, 16, 32, 64, 100, 100]);
         waits.reset();
-        assert_eq!(waits.next_wait(), backoff.first);
+        assert_eq!(waits.next_wait(), backoff.base);
     }
 
     #[test]

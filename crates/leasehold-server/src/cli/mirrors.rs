@@ -229,7 +229,7 @@ async fn has_worker(db: &Db, entry: &Entry) -> Result<bool, Failure> {
 #[derive(Serialize)]
 struct Entry {
     name: String,
-    table: String,
+    table_name: String,
     queue: String,
     job_name: String,
     phase: String,
@@ -272,7 +272,7 @@ async fn entries(db: &Db) -> Result<Vec<Entry>, Failure> {
 fn read(row: &Row) -> Entry {
     Entry {
         name: row.get("name"),
-        table: row.get("table_name"),
+        table_name: row.get("table_name"),
         queue: row.get("queue"),
         job_name: row.get("job_name"),
         phase: row.get("phase"),
@@ -362,7 +362,7 @@ fn table(entries: &[Entry], now: Timestamp) -> Columns {
     for entry in entries {
         columns.row([
             entry.name.clone(),
-            entry.table.clone(),
+            entry.table_name.clone(),
             entry.equal_in_words(now),
             entry.rows_checked.to_string(),
             entry.repaired_total.to_string(),
@@ -387,7 +387,7 @@ fn text(entry: &Entry, now: Timestamp) -> String {
     };
     fields(&[
         ("mirror", entry.name.clone()),
-        ("table", entry.table.clone()),
+        ("table", entry.table_name.clone()),
         ("queue", entry.queue.clone()),
         ("jobs", entry.job_name.clone()),
         ("equal as of", equal),

@@ -69,8 +69,8 @@ pub struct SetArgs {
     /// Give up a handler that still runs after this time
     #[arg(long, value_parser = parse_duration, value_name = "TIME")]
     run_limit: Option<Duration>,
-    /// Wait after a failed attempt, doubling from the first to the longest time: 1s..1h
-    #[arg(long, value_parser = parse_backoff, value_name = "FIRST..LONGEST")]
+    /// Wait after a failed attempt, doubling from BASE up to CAP: 1s..1h
+    #[arg(long, value_parser = parse_backoff, value_name = "BASE..CAP")]
     backoff: Option<(Duration, Duration)>,
     /// Keep finished jobs in history
     #[arg(long, value_parser = ["on", "off"])]
@@ -87,13 +87,12 @@ pub struct SetArgs {
 }
 
 fn parse_backoff(text: &str) -> Result<(Duration, Duration), String> {
-    let (first, longest) =
-        text.split_once("..").ok_or("write the first and the longest time: 1s..1h")?;
-    let (first, longest) = (parse_duration(first)?, parse_duration(longest)?);
-    if first > longest {
-        return Err("the first time is longer than the longest; write 1s..1h".to_owned());
+    let (base, cap) = text.split_once("..").ok_or("write the base and the cap: 1s..1h")?;
+    let (base, cap) = (parse_duration(base)?, parse_duration(cap)?);
+    if base > cap {
+        return Err("the base is longer than the cap; write 1s..1h".to_owned());
     }
-    Ok((first, longest))
+    Ok((base, cap))
 }
 
 pub async fn run(command: Command, common: &Common) -> Result<ExitCode, Failure> {
@@ -182,8 +181,8 @@ async fn set(args: SetArgs, common: &Common) -> Result<ExitCode, Failure> {
     if let Some(limit) = args.run_limit {
         change = change.run_limit(limit);
     }
-    if let Some((first, longest)) = args.backoff {
-        change = change.backoff(first, longest);
+    if let Some((base, cap)) = args.backoff {
+        change = change.backoff(base, cap);
     }
     if let Some(word) = &args.history {
         change = change.keep_history(word == "on");
@@ -202,8 +201,8 @@ async fn set(args: SetArgs, common: &Common) -> Result<ExitCode, Failure> {
     out.one("queue", &answer, |_| {
         let backoff = format!(
             "{}..{}",
-            print_duration(settings.backoff_first),
-            print_duration(settings.backoff_longest)
+            print_duration(settings.backoff_base),
+            print_duration(settings.backoff_cap)
         );
         crate::output::fields(&[
             ("queue", args.queue.clone()),

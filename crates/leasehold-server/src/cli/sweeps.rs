@@ -305,7 +305,7 @@ async fn redrive(args: RedriveArgs, common: &Common) -> Result<ExitCode, Failure
 #[derive(Serialize)]
 struct Entry {
     name: String,
-    table: String,
+    table_name: String,
     state: String,
     cron: Option<String>,
     zone: Option<String>,
@@ -317,11 +317,11 @@ struct Entry {
     paused_at: Option<Timestamp>,
     paused_by: Option<String>,
     paused_why: Option<String>,
-    claimed: i64,
-    finished: i64,
-    failed: i64,
-    lost: i64,
-    reset: i64,
+    rows_claimed: i64,
+    rows_finished: i64,
+    rows_failed: i64,
+    rows_lost: i64,
+    rows_reset: i64,
     /// Rows that failed and are retried.
     failing: i64,
     dead: i64,
@@ -346,7 +346,7 @@ async fn entries(db: &Db) -> Result<Vec<Entry>, Failure> {
 fn read(row: &Row) -> Entry {
     Entry {
         name: row.get("name"),
-        table: row.get("table_name"),
+        table_name: row.get("table_name"),
         state: row.get("state"),
         cron: row.get("cron"),
         zone: row.get("zone"),
@@ -358,11 +358,11 @@ fn read(row: &Row) -> Entry {
         paused_at: row.get("paused_at"),
         paused_by: row.get("paused_by"),
         paused_why: row.get("paused_why"),
-        claimed: row.get("rows_claimed"),
-        finished: row.get("rows_finished"),
-        failed: row.get("rows_failed"),
-        lost: row.get("rows_lost"),
-        reset: row.get("rows_reset"),
+        rows_claimed: row.get("rows_claimed"),
+        rows_finished: row.get("rows_finished"),
+        rows_failed: row.get("rows_failed"),
+        rows_lost: row.get("rows_lost"),
+        rows_reset: row.get("rows_reset"),
         failing: row.get("failing"),
         dead: row.get("dead"),
     }
@@ -448,15 +448,15 @@ fn table(entries: &[Entry], now: Timestamp) -> Columns {
     for entry in entries {
         columns.row([
             entry.name.clone(),
-            entry.table.clone(),
+            entry.table_name.clone(),
             entry.clock(),
             entry.state_in_words(now),
             relative(entry.next_run_at, now),
-            entry.finished.to_string(),
+            entry.rows_finished.to_string(),
             entry.failing.to_string(),
             entry.dead.to_string(),
-            entry.lost.to_string(),
-            entry.reset.to_string(),
+            entry.rows_lost.to_string(),
+            entry.rows_reset.to_string(),
         ]);
     }
     columns
@@ -476,7 +476,7 @@ fn text(entry: &Entry, claims: &Claims, now: Timestamp) -> String {
     };
     fields(&[
         ("sweep", entry.name.clone()),
-        ("table", entry.table.clone()),
+        ("table", entry.table_name.clone()),
         ("when", entry.clock()),
         ("state", entry.state_in_words(now)),
         ("next run", when(Some(entry.next_run_at))),
@@ -486,10 +486,10 @@ fn text(entry: &Entry, claims: &Claims, now: Timestamp) -> String {
         ("claimed now", claimed),
         ("failing", entry.failing.to_string()),
         ("dead", entry.dead.to_string()),
-        ("finished", entry.finished.to_string()),
-        ("claimed", entry.claimed.to_string()),
-        ("failed", entry.failed.to_string()),
-        ("lost", entry.lost.to_string()),
-        ("reset", entry.reset.to_string()),
+        ("finished", entry.rows_finished.to_string()),
+        ("claimed", entry.rows_claimed.to_string()),
+        ("failed", entry.rows_failed.to_string()),
+        ("lost", entry.rows_lost.to_string()),
+        ("reset", entry.rows_reset.to_string()),
     ])
 }

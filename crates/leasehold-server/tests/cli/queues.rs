@@ -100,8 +100,8 @@ async fn set_changes_only_the_given_settings() {
         [
             number("lease_seconds"),
             number("max_attempts"),
-            number("backoff_first_seconds"),
-            number("backoff_longest_seconds")
+            number("backoff_base_seconds"),
+            number("backoff_cap_seconds")
         ],
         [120.0, 8.0, 5.0, 3600.0]
     );

@@ -55,7 +55,7 @@ async fn sweeps_are_listed_and_shown() {
     let listed = fixture.run(&["sweeps", "list", "--json"]).await.expect(0).json();
     let entry = &listed["sweeps"][0];
     assert_eq!(
-        (&entry["finished"], &entry["dead"], &entry["failed"]),
+        (&entry["rows_finished"], &entry["dead"], &entry["rows_failed"]),
         (&9.into(), &1.into(), &1.into())
     );
     fixture.run(&["sweeps", "show", "odd.names"]).await.expect(0).prints("not counted yet");

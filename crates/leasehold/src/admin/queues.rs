@@ -67,11 +67,11 @@ pub struct QueueSettings {
     #[serde(rename = "run_limit_seconds", serialize_with = "seconds")]
     pub run_limit: Duration,
     /// The wait after the first failure; it doubles with each.
-    #[serde(rename = "backoff_first_seconds", serialize_with = "seconds")]
-    pub backoff_first: Duration,
+    #[serde(rename = "backoff_base_seconds", serialize_with = "seconds")]
+    pub backoff_base: Duration,
     /// The longest wait between attempts.
-    #[serde(rename = "backoff_longest_seconds", serialize_with = "seconds")]
-    pub backoff_longest: Duration,
+    #[serde(rename = "backoff_cap_seconds", serialize_with = "seconds")]
+    pub backoff_cap: Duration,
     /// Whether finished jobs are kept in history.
     pub keep_history: bool,
     /// The name that operators see.
@@ -96,8 +96,8 @@ impl QueueSettings {
             max_lost: row.get("max_lost"),
             claim_size: row.get("claim_size"),
             run_limit: time("run_limit_seconds"),
-            backoff_first: time("backoff_first_seconds"),
-            backoff_longest: time("backoff_longest_seconds"),
+            backoff_base: time("backoff_base_seconds"),
+            backoff_cap: time("backoff_cap_seconds"),
             keep_history: row.get("keep_history"),
             display_name: row.get("display_name"),
             owner: row.get("owner"),
@@ -155,9 +155,9 @@ impl QueueChange {
         self
     }
 
-    /// The wait after a failure, doubling from the first to the longest.
-    pub fn backoff(mut self, first: Duration, longest: Duration) -> Self {
-        self.backoff = Some((first, longest));
+    /// The wait after a failure, doubling from `base` up to `cap`.
+    pub fn backoff(mut self, base: Duration, cap: Duration) -> Self {
+        self.backoff = Some((base, cap));
         self
     }
 
@@ -182,8 +182,8 @@ impl QueueChange {
 
 const SETTINGS: &str = "extract(epoch from q.lease)::float8 as lease_seconds, q.max_attempts, q.max_lost, \
     q.claim_size, extract(epoch from q.run_limit)::float8 as run_limit_seconds, \
-    extract(epoch from q.backoff_base)::float8 as backoff_first_seconds, \
-    extract(epoch from q.backoff_cap)::float8 as backoff_longest_seconds, q.keep_history, \
+    extract(epoch from q.backoff_base)::float8 as backoff_base_seconds, \
+    extract(epoch from q.backoff_cap)::float8 as backoff_cap_seconds, q.keep_history, \
     q.display_name, q.owner";
 
 /// The most queues of a list.

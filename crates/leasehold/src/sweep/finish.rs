@@ -202,7 +202,7 @@ impl SweepSession {
             (&finals as _, Type::BOOL_ARRAY),
             (&sweep.name as _, Type::TEXT),
             (&int(sweep.max_attempts) as _, Type::INT4),
-            (&sweep.backoff.first.as_secs_f64() as _, Type::FLOAT8),
+            (&sweep.backoff.base.as_secs_f64() as _, Type::FLOAT8),
             (&sweep.backoff.cap.as_secs_f64() as _, Type::FLOAT8),
         ];
         let mut backoff = RECONNECT.waits();

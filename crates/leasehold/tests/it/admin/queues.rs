@@ -35,7 +35,7 @@ async fn set_changes_what_is_given_and_refuses_what_a_queue_cannot_have() {
         .owner("team");
     let settings = queues.set("mail", &change, &office.by).await.unwrap();
     assert_eq!((settings.max_attempts, settings.max_lost, settings.claim_size), (8, 3, 10));
-    assert_eq!(settings.backoff_longest, Duration::from_secs(60));
+    assert_eq!(settings.backoff_cap, Duration::from_secs(60));
     let settings = queues.set("mail", &QueueChange::new().owner(""), &office.by).await.unwrap();
     assert_eq!((settings.max_attempts, settings.owner), (8, None));
     for bad in [
