@@ -107,7 +107,7 @@ pub fn declare(settings: &Settings) -> Mirror {
         .job("index", "annotation_id")
         .queue(QUEUE)
         .verify_after(settings.verify_after)
-        .batch(settings.batch)
+        .claim_size(settings.claim_size)
         .direct(if settings.direct { DIRECT_ROOM } else { 0 })
         .direct_every(DIRECT_EVERY)
         .check_every(settings.check_every)

@@ -34,7 +34,7 @@ pub struct Settings {
     /// How long after a save its job checks the index. Default: 60 s.
     pub verify_after: Duration,
     /// Jobs that one pass over the index claims. Default: 2500.
-    pub batch: usize,
+    pub claim_size: usize,
     /// Pause between two ranges when the check compares everything. Default: 10 s.
     pub check_every: Duration,
 }
@@ -67,7 +67,7 @@ impl Default for Settings {
             index_timeout: Duration::from_millis(25),
             direct: true,
             verify_after: Duration::from_secs(60),
-            batch: 2500,
+            claim_size: 2500,
             check_every: Duration::from_secs(10),
         }
     }
@@ -106,8 +106,11 @@ impl Settings {
             let limit = self.index_limit;
             return bad(format!("index limit is {limit:?}; it must be between 1 ms and 10 s"));
         }
-        if self.batch == 0 || self.batch > 10_000 {
-            return bad(format!("batch is {}; it must be between 1 and 10000 jobs", self.batch));
+        if self.claim_size == 0 || self.claim_size > 10_000 {
+            return bad(format!(
+                "claim_size is {}; it must be between 1 and 10000 jobs",
+                self.claim_size
+            ));
         }
         Ok(())
     }
@@ -133,7 +136,7 @@ mod tests {
         assert!(with(&|s| s.base_url = "example.org".into()).contains("https://"));
         assert!(with(&|s| s.origins = vec!["http://a/b".into()]).contains("without a path"));
         assert!(with(&|s| s.index_limit = Duration::ZERO).contains("between"));
-        assert!(with(&|s| s.batch = 0).contains("10000"));
+        assert!(with(&|s| s.claim_size = 0).contains("10000"));
         assert!(with(&|s| s.origins = vec!["http://127.0.0.1:3000".into()]).is_empty());
     }
 }

@@ -20,7 +20,7 @@ create table leasehold_internal.sweep (
     done text not null,
     claimed_at_column text not null,
     claim_column text not null,
-    batch int not null constraint sweep_batch_positive check (batch > 0),
+    claim_size int not null constraint sweep_claim_size_positive check (claim_size > 0),
     max_attempts int not null constraint sweep_max_attempts_positive check (max_attempts > 0),
     -- Rows claimed for longer than this belong to a worker that is gone.
     watchdog_after interval not null,

@@ -109,7 +109,7 @@ impl Pastes {
             )
             .claimed_at("deletion_initiated_at")
             .claim("deletion_claim")
-            .batch(u32::try_from(expiry.batch).unwrap_or(1000))
+            .claim_size(u32::try_from(expiry.claim_size).unwrap_or(1000))
             .loops(expiry.loops)
             .watchdog_after(expiry.watchdog_after)
             .when(when)

@@ -83,7 +83,7 @@ pub struct Expiry {
     /// Default: advisory.
     pub gate: GateKind,
     /// How many rows one claim takes. Default: 1000.
-    pub batch: usize,
+    pub claim_size: usize,
     /// Loops in one worker process. Default: 1.
     pub loops: usize,
     /// The watchdog resets a paste that has been DELETION_IN_PROGRESS for this long. Default: 2 h.
@@ -149,7 +149,7 @@ impl Default for Expiry {
         Self {
             when: When::Nightly { at: "00:00".to_owned(), zone: "UTC".to_owned() },
             gate: GateKind::Advisory,
-            batch: 1000,
+            claim_size: 1000,
             loops: 1,
             watchdog_after: 2 * HOUR,
         }
@@ -194,10 +194,10 @@ impl Settings {
                 duration::verbose(self.recheck)
             ));
         }
-        if self.expiry.batch == 0 || self.expiry.batch > 10_000 {
-            let rows = self.expiry.batch;
+        if self.expiry.claim_size == 0 || self.expiry.claim_size > 10_000 {
+            let rows = self.expiry.claim_size;
             return bad(format!(
-                "a batch of the expiry sweep has {rows} rows; it must have 1 to 10000"
+                "the claim size of the expiry sweep is {rows}; it must be between 1 and 10000 rows"
             ));
         }
         Ok(())

@@ -61,7 +61,7 @@ pub struct Args {
     workers: u16,
     /// Rows that a worker claims at a time
     #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u16).range(1..=10_000))]
-    batch: u16,
+    claim_size: u16,
     /// New pastes per second meanwhile
     #[arg(long, default_value_t = 50.0, value_parser = rate)]
     creates: f64,
@@ -101,13 +101,13 @@ pub async fn run(server: &BenchServer, args: &Args) -> Result<Report> {
     objects::ensure_room(scratch.path(), &layout)?;
     let mut session = Database::new(&server.url)?.connect().await?;
     pastes::SCHEMA.up(&mut session).await?;
-    let (workers, batch) = (usize::from(args.workers), usize::from(args.batch));
+    let (workers, claim_size) = (usize::from(args.workers), usize::from(args.claim_size));
 
     let limit = match args.limit_rows.min(args.rows) {
         0 => None,
         rows => {
             let bar = progress("raw limit", rows);
-            let limit = limit::measure(server, rows, batch as i64, workers, &bar).await?;
+            let limit = limit::measure(server, rows, claim_size as i64, workers, &bar).await?;
             bar.finish_and_clear();
             Some(limit)
         }
@@ -125,7 +125,7 @@ pub async fn run(server: &BenchServer, args: &Args) -> Result<Report> {
     checkpoint(&session).await?;
     let setup = started.elapsed();
 
-    let mut running = UnderTest::start(&server.url, &target.store()?, workers, batch).await?;
+    let mut running = UnderTest::start(&server.url, &target.store()?, workers, claim_size).await?;
     let creator = Creator::start(running.address, layout, args.creates);
     let watch = Watch::start();
     let bar = progress("sweeping", layout.rows);

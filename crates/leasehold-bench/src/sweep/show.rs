@@ -15,7 +15,7 @@ pub fn report(args: &Args, outcome: &Outcome) -> Report {
         .set("contents", json!(layout.contents()))
         .set("store", json!(args.store.name()))
         .set("workers", json!(args.workers))
-        .set("batch", json!(args.batch))
+        .set("claim_size", json!(args.claim_size))
         .set("object_size", json!(if layout.empty { 0 } else { layout.object_size }))
         .number("setup_seconds", setup.as_secs_f64())
         .number("seconds", seconds)

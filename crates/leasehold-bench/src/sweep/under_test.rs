@@ -23,7 +23,12 @@ pub struct UnderTest {
 
 impl UnderTest {
     /// Starts everything but the workers.
-    pub async fn start(url: &str, store: &Store, workers: usize, batch: usize) -> Result<Self> {
+    pub async fn start(
+        url: &str,
+        store: &Store,
+        workers: usize,
+        claim_size: usize,
+    ) -> Result<Self> {
         let listener = tokio::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let address = listener.local_addr()?;
         let settings = Settings {
@@ -32,7 +37,7 @@ impl UnderTest {
             limits: Limits { creates_per_second: 0, reads_per_second: 0, ..Limits::default() },
             expiry: Expiry {
                 when: When::Continuous { every: Duration::from_secs(1) },
-                batch,
+                claim_size,
                 ..Expiry::default()
             },
             ..Settings::default()

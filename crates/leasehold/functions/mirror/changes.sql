@@ -10,15 +10,15 @@ language sql immutable strict parallel safe as $$
 $$;
 
 -- Declares a mirror. Repeating the same declaration changes nothing of its check or its rebuild. A new
--- queue gets the mirror's batch as its claim size; an existing queue keeps its own.
+-- queue gets the claim size of the mirror; an existing queue keeps its own.
 create or replace function leasehold_internal.declare_mirror(
     name text, table_name text, key_column text, key_kind text, version_column text, queue text,
     job_name text, job_field text, after interval, keep interval, every interval, range_rows int,
-    batch int
+    claim_size int
 )
 returns void
 language sql volatile security definer set search_path = leasehold, pg_temp as $$
-    insert into leasehold_internal.queue (name, claim_size) values (declare_mirror.queue, declare_mirror.batch)
+    insert into leasehold_internal.queue (name, claim_size) values (declare_mirror.queue, declare_mirror.claim_size)
     on conflict (name) do nothing;
     insert into leasehold_internal.mirror as m
         (name, table_name, key_column, key_kind, version_column, queue, job_name, job_field,

@@ -33,7 +33,7 @@ $$;
 create or replace function leasehold_internal.declare_sweep(
     name text, table_name text, key_column text, key_type text, order_column text, status_column text,
     waiting text, claimed text, done text, claimed_at_column text, claim_column text,
-    batch int, max_attempts int, after interval, check_every interval, most bigint,
+    claim_size int, max_attempts int, after interval, check_every interval, most bigint,
     cron text, zone text, every interval, first_run timestamptz
 )
 returns void
@@ -96,10 +96,10 @@ begin
     end if;
     insert into leasehold_internal.sweep as s
         (name, table_name, key_column, key_type, order_column, status_column, waiting, claimed, done,
-         claimed_at_column, claim_column, batch, max_attempts, watchdog_after, watchdog_every,
+         claimed_at_column, claim_column, claim_size, max_attempts, watchdog_after, watchdog_every,
          watchdog_most, cron, zone, every, next_run_at, declared_by)
     values (declare_sweep.name, declare_sweep.table_name, declare_sweep.key_column, declare_sweep.key_type, declare_sweep.order_column, declare_sweep.status_column, declare_sweep.waiting, declare_sweep.claimed,
-            declare_sweep.done, declare_sweep.claimed_at_column, declare_sweep.claim_column, declare_sweep.batch, declare_sweep.max_attempts, after, check_every, most,
+            declare_sweep.done, declare_sweep.claimed_at_column, declare_sweep.claim_column, declare_sweep.claim_size, declare_sweep.max_attempts, after, check_every, most,
             declare_sweep.cron, declare_sweep.zone, declare_sweep.every, coalesce(first_run, statement_timestamp()), caller)
     on conflict (name) do update
         set table_name = excluded.table_name, key_column = excluded.key_column,
@@ -107,7 +107,7 @@ begin
             status_column = excluded.status_column, waiting = excluded.waiting,
             claimed = excluded.claimed, done = excluded.done,
             claimed_at_column = excluded.claimed_at_column, claim_column = excluded.claim_column,
-            batch = excluded.batch, max_attempts = excluded.max_attempts,
+            claim_size = excluded.claim_size, max_attempts = excluded.max_attempts,
             watchdog_after = excluded.watchdog_after, watchdog_every = excluded.watchdog_every,
             watchdog_most = excluded.watchdog_most,
             next_run_at = case

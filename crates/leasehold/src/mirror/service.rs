@@ -78,11 +78,11 @@ impl WorkerService for MirrorService {
         let mirror = &self.runtime.mirror;
         let (passes, orders) = (Arc::clone(&self.runtime), Arc::clone(&self.runtime));
         // Two batches: one is claimed while the other is written.
-        let slots = mirror.batch * 2;
+        let slots = mirror.claim_size * 2;
         let changes = UntypedJob::new(mirror.job_name()).queue(mirror.queue_name()).slots(slots);
         // Changes by users do not wait for a large re-index.
         let together =
-            ManyJobs::up_to(mirror.batch).group_by(|job| i64::from(is_bulk(job.priority())));
+            ManyJobs::up_to(mirror.claim_size).group_by(|job| i64::from(is_bulk(job.priority())));
         let order = UntypedJob::new(mirror.order_name());
         let order = order.queue(mirror.queue_name()).run_limit(ORDER_LIMIT);
         worker

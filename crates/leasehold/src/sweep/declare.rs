@@ -77,7 +77,7 @@ pub struct Sweep {
     pub(super) claimed_at: String,
     pub(super) claim: String,
     pub(super) columns: Vec<String>,
-    pub(super) batch: u32,
+    pub(super) claim_size: u32,
     pub(super) watchdog_after: Duration,
     pub(super) watchdog_every: Duration,
     pub(super) watchdog_most: u32,
@@ -106,7 +106,7 @@ impl Sweep {
             claimed_at: "claimed_at".to_owned(),
             claim: "claim".to_owned(),
             columns: Vec::new(),
-            batch: 1000,
+            claim_size: 1000,
             watchdog_after: Duration::from_secs(2 * 60 * 60),
             watchdog_every: Duration::from_secs(60),
             watchdog_most: 100_000,
@@ -175,8 +175,8 @@ impl Sweep {
 
     /// Sets how many rows one claim takes. A larger number needs fewer round trips, but more rows wait
     /// for the watchdog when a worker dies. Default: 1000.
-    pub fn batch(mut self, rows: u32) -> Self {
-        self.batch = rows;
+    pub fn claim_size(mut self, rows: u32) -> Self {
+        self.claim_size = rows;
         self
     }
 
@@ -323,7 +323,7 @@ impl Sweep {
             return wrong("its three states are not three different words".into());
         }
         for (fits, what) in [
-            ((1..=100_000).contains(&self.batch), "batch must be between 1 and 100000"),
+            ((1..=100_000).contains(&self.claim_size), "claim_size must be between 1 and 100000"),
             ((1..=1000).contains(&self.max_attempts), "max_attempts must be between 1 and 1000"),
             ((1..=64).contains(&self.loops), "loops must be between 1 and 64"),
             (self.watchdog_most > 0, "watchdog_most must be at least 1"),

@@ -132,7 +132,7 @@ impl Pass {
 
     async fn fetch(&self, is_locking: bool) -> Result<Vec<Row>, SweepError> {
         let Prepared { sweep, statements, .. } = &self.session.prepared;
-        let most = i64::from(sweep.batch);
+        let most = i64::from(sweep.claim_size);
         let rows = match (&self.cursor, is_locking) {
             (None, locking) => {
                 let sql = if locking { &statements.claim_gated } else { &statements.claim };

@@ -203,7 +203,7 @@ impl Prepared {
         let first_run =
             now.first().and_then(|row| sweep.when.next_after(row.get::<_, Timestamp>(0)));
         let (cron, zone) = sweep.when.cron_and_zone();
-        let (batch, attempts) = (int(sweep.batch), int(sweep.max_attempts));
+        let (claim_size, attempts) = (int(sweep.claim_size), int(sweep.max_attempts));
         let sql = "select leasehold_internal.declare_sweep($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, \
                $13, make_interval(secs => $14), make_interval(secs => $15), $16, $17, $18, \
                make_interval(secs => $19), $20)";
@@ -222,7 +222,7 @@ impl Prepared {
                     (&sweep.states.done, Type::TEXT),
                     (&sweep.claimed_at, Type::TEXT),
                     (&sweep.claim, Type::TEXT),
-                    (&batch, Type::INT4),
+                    (&claim_size, Type::INT4),
                     (&attempts, Type::INT4),
                     (&sweep.watchdog_after.as_secs_f64(), Type::FLOAT8),
                     (&sweep.watchdog_every.as_secs_f64(), Type::FLOAT8),

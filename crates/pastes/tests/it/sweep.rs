@@ -109,7 +109,7 @@ async fn e8_watchdog_resets_rows_of_a_killed_sweeper() {
 async fn e9_sweepers_delete_each_row_once() {
     let fixture = Fixture::new().await;
     expired(&fixture, 1000, 500).await;
-    let one = sweep(&fixture.pastes).gate(Gate::none()).batch(100);
+    let one = sweep(&fixture.pastes).gate(Gate::none()).claim_size(100);
     let (two, three) = (one.clone(), one.clone());
     let (a, b, c) = tokio::join!(
         one.run_once(&fixture.engine),
@@ -162,7 +162,7 @@ async fn e9_sweepers_and_creators_of_shared_contents_do_not_deadlock() {
     let mut tasks = tokio::task::JoinSet::new();
     for _ in 0..8 {
         let (fixture, sweep) =
-            (Arc::clone(&fixture), sweep(&fixture.pastes).gate(Gate::none()).batch(20));
+            (Arc::clone(&fixture), sweep(&fixture.pastes).gate(Gate::none()).claim_size(20));
         tasks.spawn(async move { sweep.run_once(&fixture.engine).await.unwrap().finished });
     }
     for creator in 0..4 {

@@ -61,8 +61,8 @@ pub struct AnnotationOptions {
     #[arg(long, env = "LEASEHOLD_ANNOTATIONS_VERIFY_AFTER", value_name = "TIME")]
     annotations_verify_after: Option<Time>,
     /// Claim at most this many jobs per pass over the index [default: 2500]
-    #[arg(long, env = "LEASEHOLD_ANNOTATIONS_BATCH", value_name = "NUMBER")]
-    annotations_batch: Option<usize>,
+    #[arg(long, env = "LEASEHOLD_ANNOTATIONS_CLAIM_SIZE", value_name = "NUMBER")]
+    annotations_claim_size: Option<usize>,
     /// Pause this long between two ranges of the full comparison [default: 10s]
     #[arg(long, env = "LEASEHOLD_ANNOTATIONS_CHECK_EVERY", value_name = "TIME")]
     annotations_check_every: Option<Time>,
@@ -89,7 +89,7 @@ impl AnnotationOptions {
         set(&mut settings.index_timeout, self.annotations_index_timeout);
         set(&mut settings.direct, self.annotations_direct);
         set(&mut settings.verify_after, self.annotations_verify_after);
-        set(&mut settings.batch, self.annotations_batch);
+        set(&mut settings.claim_size, self.annotations_claim_size);
         set(&mut settings.check_every, self.annotations_check_every);
         settings.check()?;
         Ok(settings)
@@ -134,7 +134,7 @@ mod tests {
             "--annotations-index-timeout=30ms",
             "--annotations-direct=no",
             "--annotations-verify-after=30s",
-            "--annotations-batch=400",
+            "--annotations-claim-size=400",
             "--annotations-check-every=1m",
         ])
         .expect("settings");
@@ -147,7 +147,7 @@ mod tests {
             ("--annotations-base-url=example.org", "https://notes.example.org"),
             ("--annotations-origins=http://a/b", "without a path"),
             ("--annotations-operator-token=short", "16 to 128"),
-            ("--annotations-batch=0", "10000"),
+            ("--annotations-claim-size=0", "10000"),
         ] {
             let refused = settings(&[bad]).expect_err(bad);
             assert!(refused.contains(words), "{bad}: {refused}");

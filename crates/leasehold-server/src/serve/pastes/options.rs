@@ -97,8 +97,8 @@ pub struct PasteOptions {
     #[arg(long, env = "LEASEHOLD_PASTES_EXPIRY_GATE", hide_env_values = true, value_name = "GATE", value_parser = parse_gate)]
     pastes_expiry_gate: Option<GateKind>,
     /// Claim this many expired pastes at a time [default: 1000]
-    #[arg(long, env = "LEASEHOLD_PASTES_EXPIRY_BATCH", value_name = "NUMBER")]
-    pastes_expiry_batch: Option<usize>,
+    #[arg(long, env = "LEASEHOLD_PASTES_EXPIRY_CLAIM_SIZE", value_name = "NUMBER")]
+    pastes_expiry_claim_size: Option<usize>,
     /// Run this many expiry loops per worker [default: 1]
     #[arg(long, env = "LEASEHOLD_PASTES_EXPIRY_LOOPS", value_name = "NUMBER")]
     pastes_expiry_loops: Option<usize>,
@@ -162,7 +162,7 @@ impl PasteOptions {
                 },
             };
         set(&mut expiry.gate, self.pastes_expiry_gate.clone());
-        set(&mut expiry.batch, self.pastes_expiry_batch);
+        set(&mut expiry.claim_size, self.pastes_expiry_claim_size);
         set(&mut expiry.loops, self.pastes_expiry_loops);
         set(&mut expiry.watchdog_after, self.pastes_watchdog_after);
         settings.check()?;
@@ -212,7 +212,7 @@ mod tests {
             "--pastes-operator-token=0123456789abcdef",
             "--pastes-expiry-every=1m",
             "--pastes-expiry-gate=redis://127.0.0.1",
-            "--pastes-expiry-batch=10",
+            "--pastes-expiry-claim-size=10",
             "--pastes-expiry-loops=2",
             "--pastes-watchdog-after=1h",
         ])

@@ -45,7 +45,7 @@ pub struct Mirror {
     pub(crate) field: String,
     pub(crate) queue: String,
     pub(crate) verify_after: Duration,
-    pub(crate) batch: usize,
+    pub(crate) claim_size: usize,
     pub(crate) limit: Duration,
     pub(crate) direct: usize,
     pub(crate) direct_every: Duration,
@@ -72,7 +72,7 @@ impl Mirror {
             field: "key".to_owned(),
             queue: name.clone(),
             verify_after: Duration::from_secs(60),
-            batch: 2500,
+            claim_size: 2500,
             limit: Duration::from_secs(10),
             direct: 1024,
             direct_every: Duration::ZERO,
@@ -156,8 +156,8 @@ impl Mirror {
     }
 
     /// Sets the most jobs of one pass. A slow store gets fewer per call. Default: 2500.
-    pub fn batch(mut self, jobs: usize) -> Self {
-        self.batch = jobs;
+    pub fn claim_size(mut self, jobs: usize) -> Self {
+        self.claim_size = jobs;
         self
     }
 
@@ -255,7 +255,7 @@ impl Mirror {
                 "its field is before, changed, force or gone, which its jobs use themselves; choose another",
             ),
             (self.job != self.order_name(), "its job has the name of its orders; choose another"),
-            ((10..=50_000).contains(&self.batch), "batch must be between 10 and 50000"),
+            ((10..=50_000).contains(&self.claim_size), "claim_size must be between 10 and 50000"),
             (self.direct <= 1_000_000, "direct must be at most 1000000"),
             (self.direct_every <= Duration::from_secs(60), "direct_every must be at most 60 s"),
             ((10..=100_000).contains(&self.range), "range must be between 10 and 100000"),

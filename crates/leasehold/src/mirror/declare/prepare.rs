@@ -105,7 +105,7 @@ impl Mirror {
             self.check_every.unwrap_or(Duration::from_secs(2)).as_secs_f64(),
         ];
         let int = |number: usize| i32::try_from(number).unwrap_or(i32::MAX);
-        let numbers = [int(self.range), int(self.batch)];
+        let numbers = [int(self.range), int(self.claim_size)];
         Declaration { mirror: self, table, kind: kind.as_str(), seconds, numbers }
     }
 

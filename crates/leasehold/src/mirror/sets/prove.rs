@@ -49,7 +49,7 @@ impl<'a> Builder<'a> {
         after: Option<String>,
     ) -> Result<(), MirrorError> {
         let runtime = self.runtime;
-        let most = self.throttle.rows(runtime.mirror.batch);
+        let most = self.throttle.rows(runtime.mirror.claim_size);
         let keys = runtime.source.keys_after(after.as_deref(), most).await?;
         let count = keys.len();
         let last = if count < most { None } else { keys.last().cloned() };
@@ -212,7 +212,7 @@ impl<'a> Builder<'a> {
     ) -> Result<Option<T>, MirrorError> {
         match answer {
             Ok(answer) => {
-                permit.succeeded(self.runtime.mirror.batch);
+                permit.succeeded(self.runtime.mirror.claim_size);
                 Ok(Some(answer))
             }
             Err(MirrorError::Target(error)) => {
@@ -231,7 +231,7 @@ impl<'a> Builder<'a> {
     async fn permit(&self) -> Permit<'a> {
         // The size of documents is shared by all tasks.
         let mirror = &self.runtime.mirror;
-        let most = mirror.shared.throttle.fits(mirror.batch);
+        let most = mirror.shared.throttle.fits(mirror.claim_size);
         loop {
             match self.throttle.ask(most, Instant::now()) {
                 Ok(permit) => return permit,

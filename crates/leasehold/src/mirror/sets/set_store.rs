@@ -140,13 +140,13 @@ impl SetStore {
         is_proof: bool,
     ) -> Result<T, MirrorError> {
         let mirror = self.source.mirror();
-        let Ok(permit) = mirror.shared.second.ask(mirror.batch, Instant::now()) else {
+        let Ok(permit) = mirror.shared.second.ask(mirror.claim_size, Instant::now()) else {
             return Err(TargetError::Down("the second set gets no calls now".to_owned()).into());
         };
         let answer = asking.await;
         match &answer {
             Ok(_) if is_proof => {
-                permit.succeeded(mirror.batch);
+                permit.succeeded(mirror.claim_size);
             }
             Err(MirrorError::Target(error)) => {
                 let closed = permit.failed(false, Instant::now());

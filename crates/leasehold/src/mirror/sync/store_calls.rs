@@ -29,7 +29,7 @@ impl StoreCalls {
     /// time.
     pub(crate) fn ask(&self) -> Result<Permit<'_>, Duration> {
         let mirror = self.source.mirror();
-        mirror.shared.throttle.ask(mirror.batch, Instant::now())
+        mirror.shared.throttle.ask(mirror.claim_size, Instant::now())
     }
 
     /// Returns a permit for a call that is made in any case: see [`super::StoreThrottle::observe`].
@@ -51,7 +51,7 @@ impl StoreCalls {
     /// Records a successful call. If the store had been down, jobs deferred meanwhile become due.
     pub(crate) async fn succeeded(&self, permit: Permit<'_>) {
         let mirror = self.source.mirror();
-        if !permit.succeeded(mirror.batch) {
+        if !permit.succeeded(mirror.claim_size) {
             return;
         }
         tracing::info!(mirror = mirror.name, "the store answers again");

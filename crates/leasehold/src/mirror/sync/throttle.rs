@@ -6,7 +6,7 @@
 //!   caller probes it; the others wait for the result. A call that began before the store was closed
 //!   changes nothing when it fails, however late.
 //! - A store that is slow or reports overload gets half as many rows per call, and a quarter more after
-//!   each success, up to the declared batch.
+//!   each success, up to the declared claim size.
 //! - A permit that is dropped without a result proves nothing, and lets the next caller probe.
 
 use std::time::{Duration, Instant};
@@ -142,7 +142,7 @@ impl Permit<'_> {
         self.rows
     }
 
-    /// Records a success. `most`: the declared batch. Returns true if the store had been closed.
+    /// Records a success. `most`: the declared claim size. Returns true if the store had been closed.
     pub(crate) fn succeeded(self, most: usize) -> bool {
         let mut size = self.throttle.size();
         size.failures = 0;

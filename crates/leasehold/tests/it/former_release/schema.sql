@@ -457,7 +457,7 @@ create table leasehold_internal.sweep (
     done text not null,
     claimed_at_column text not null,
     claim_column text not null,
-    batch int not null constraint sweep_batch_positive check (batch > 0),
+    claim_size int not null constraint sweep_claim_size_positive check (claim_size > 0),
     max_attempts int not null constraint sweep_max_attempts_positive check (max_attempts > 0),
     -- Rows claimed for longer than this belong to a worker that is gone.
     watchdog_after interval not null,
@@ -527,7 +527,7 @@ create index sweep_failure_retry_idx on leasehold_internal.sweep_failure (sweep,
 create index sweep_failure_dead_idx on leasehold_internal.sweep_failure (sweep, dead_at)
     where dead_at is not null;
 
-insert into leasehold.schema_version (version, name, checksum, release, oldest_reader) values (2, 'sweep', '\xae4385ed6b8d4ea4725868d3cbfa6bff3f9c8634a4d7382f05166085d283c48a', 999, 0) on conflict (version) do update set checksum = excluded.checksum, applied_at = statement_timestamp(), release = excluded.release, oldest_reader = excluded.oldest_reader;
+insert into leasehold.schema_version (version, name, checksum, release, oldest_reader) values (2, 'sweep', '\xead35fefe135b7a947fe5752d6d38fa6042105db7cf419e24ebf8e209f29b75e', 999, 0) on conflict (version) do update set checksum = excluded.checksum, applied_at = statement_timestamp(), release = excluded.release, oldest_reader = excluded.oldest_reader;
 -- The tables of the mirrors.
 --
 -- Why: a mirror keeps a second store equal to rows of a user's table. What it has to remember besides them
@@ -3639,7 +3639,7 @@ $$;
 create or replace function leasehold_internal.declare_sweep(
     name text, table_name text, key_column text, key_type text, order_column text, status_column text,
     waiting text, claimed text, done text, claimed_at_column text, claim_column text,
-    batch int, max_attempts int, after interval, check_every interval, most bigint,
+    claim_size int, max_attempts int, after interval, check_every interval, most bigint,
     cron text, zone text, every interval, first_run timestamptz
 )
 returns void
@@ -3702,10 +3702,10 @@ begin
     end if;
     insert into leasehold_internal.sweep as s
         (name, table_name, key_column, key_type, order_column, status_column, waiting, claimed, done,
-         claimed_at_column, claim_column, batch, max_attempts, watchdog_after, watchdog_every,
+         claimed_at_column, claim_column, claim_size, max_attempts, watchdog_after, watchdog_every,
          watchdog_most, cron, zone, every, next_run_at, declared_by)
     values (declare_sweep.name, declare_sweep.table_name, declare_sweep.key_column, declare_sweep.key_type, declare_sweep.order_column, declare_sweep.status_column, declare_sweep.waiting, declare_sweep.claimed,
-            declare_sweep.done, declare_sweep.claimed_at_column, declare_sweep.claim_column, declare_sweep.batch, declare_sweep.max_attempts, after, check_every, most,
+            declare_sweep.done, declare_sweep.claimed_at_column, declare_sweep.claim_column, declare_sweep.claim_size, declare_sweep.max_attempts, after, check_every, most,
             declare_sweep.cron, declare_sweep.zone, declare_sweep.every, coalesce(first_run, statement_timestamp()), caller)
     on conflict (name) do update
         set table_name = excluded.table_name, key_column = excluded.key_column,
@@ -3713,7 +3713,7 @@ begin
             status_column = excluded.status_column, waiting = excluded.waiting,
             claimed = excluded.claimed, done = excluded.done,
             claimed_at_column = excluded.claimed_at_column, claim_column = excluded.claim_column,
-            batch = excluded.batch, max_attempts = excluded.max_attempts,
+            claim_size = excluded.claim_size, max_attempts = excluded.max_attempts,
             watchdog_after = excluded.watchdog_after, watchdog_every = excluded.watchdog_every,
             watchdog_most = excluded.watchdog_most,
             next_run_at = case
@@ -4011,15 +4011,15 @@ language sql immutable strict parallel safe as $$
 $$;
 
 -- Declares a mirror. Repeating the same declaration changes nothing of its check or its rebuild. A new
--- queue gets the mirror's batch as its claim size; an existing queue keeps its own.
+-- queue gets the claim size of the mirror; an existing queue keeps its own.
 create or replace function leasehold_internal.declare_mirror(
     name text, table_name text, key_column text, key_kind text, version_column text, queue text,
     job_name text, job_field text, after interval, keep interval, every interval, range_rows int,
-    batch int
+    claim_size int
 )
 returns void
 language sql volatile security definer set search_path = leasehold, pg_temp as $$
-    insert into leasehold_internal.queue (name, claim_size) values (declare_mirror.queue, declare_mirror.batch)
+    insert into leasehold_internal.queue (name, claim_size) values (declare_mirror.queue, declare_mirror.claim_size)
     on conflict (name) do nothing;
     insert into leasehold_internal.mirror as m
         (name, table_name, key_column, key_kind, version_column, queue, job_name, job_field,

@@ -31,7 +31,7 @@ async fn invalid_declaration_is_refused_with_advice() {
         (note("n").target(store()), "triggers"),
         (notes(&margin.target).document("select id from margin.note"), "does not accept"),
         (notes(&margin.target).document("selec"), "does not accept"),
-        (notes(&margin.target).batch(1), "batch"),
+        (notes(&margin.target).claim_size(1), "claim_size"),
         (
             notes(&margin.target)
                 .limit(Duration::from_secs(3600))

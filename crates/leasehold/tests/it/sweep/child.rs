@@ -29,7 +29,7 @@ fn process_sweeper_main() {
 
 async fn sweep(kind: &str, url: &str) {
     let engine = Leasehold::connect(url).await.expect("an engine");
-    let sweep = loans().batch(1000).when(When::continuous(Duration::from_millis(20)));
+    let sweep = loans().claim_size(1000).when(When::continuous(Duration::from_millis(20)));
     let recorder = engine.clone();
     let sweep = match kind {
         // Finishes 400 of its rows, and then hangs.

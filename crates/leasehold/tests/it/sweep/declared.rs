@@ -24,7 +24,7 @@ async fn i5_sweep_with_contradictory_settings_does_not_start() {
         (bare().due("true").order_by("ends_at"), ".status("),
         (Sweep::new("Loans End", "library.loans"), "a-z"),
         (loans().status("state", States::new("a", "a", "b")), "three different words"),
-        (loans().batch(0), "batch"),
+        (loans().claim_size(0), "claim_size"),
         (loans().loops(0), "loops"),
         (loans().max_attempts(0), "max_attempts"),
         (loans().watchdog_after(std::time::Duration::ZERO), "watchdog_after"),
@@ -101,7 +101,7 @@ async fn install_adds_missing_columns_and_indexes_once() {
         .due("\"due at\" < statement_timestamp()")
         .order_by("due at")
         .status("st\"ate", States::new("it's w\\aiting", "cl'aimed", "\"done\""))
-        .batch(7);
+        .claim_size(7);
     let mut client = shelf.database.connect_directly().await;
     for _ in 0..2 {
         sweep.install(&mut client).await.expect("installed");

@@ -92,7 +92,7 @@ async fn renewal_returns_lost_rows_and_keeps_the_others() {
 #[tokio::test]
 async fn claims_are_numbered_in_the_order_of_their_locks() {
     let shelf = Shelf::with(1000).await;
-    loans().batch(100).run_once(&shelf.engine).await.expect("a pass");
+    loans().claim_size(100).run_once(&shelf.engine).await.expect("a pass");
     let order = "select count(*) from (select claim > lag(claim) over (order by min(at)) as grows
                    from library.trail where to_state = 'coming' group by claim) t where not grows";
     assert_eq!(count(&shelf.client, order).await, 0);

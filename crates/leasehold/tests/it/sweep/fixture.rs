@@ -136,7 +136,7 @@ pub fn loans() -> Sweep {
         .status("state", States::new("out", "coming", "back"))
         .claimed_at("taken_at")
         .claim("taken_by")
-        .batch(100)
+        .claim_size(100)
         .backoff(Duration::from_millis(1), Duration::from_millis(1))
         .finishing(GIVE_BACK)
 }

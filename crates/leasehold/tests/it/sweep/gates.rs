@@ -59,7 +59,7 @@ async fn together(shelf: &Shelf, sweep: &Sweep, cleaners: usize) -> Vec<SweepRep
 async fn d8_sweep_is_correct_under_a_gate_that_grants_every_request() {
     let shelf = Shelf::with(4000).await;
     let gate = stubborn(Some(Answer::Granted));
-    let sweep = loans().batch(50).gate(Gate::custom(gate.clone()));
+    let sweep = loans().claim_size(50).gate(Gate::custom(gate.clone()));
     let reports = together(&shelf, &sweep, 8).await;
     assert_eq!(reports.iter().map(|report| report.finished).sum::<u64>(), 4000);
     assert_eq!(reports.iter().map(|report| report.lost).sum::<u64>(), 0);
@@ -74,7 +74,7 @@ async fn d8_sweep_is_correct_under_a_gate_that_grants_every_request() {
 async fn d8_sweep_ends_under_a_gate_that_grants_no_request() {
     let shelf = Shelf::with(2000).await;
     let gate = stubborn(Some(Answer::Busy));
-    let sweep = loans().batch(50).gate(Gate::custom(gate.clone()));
+    let sweep = loans().claim_size(50).gate(Gate::custom(gate.clone()));
     together(&shelf, &sweep, 2).await;
     shelf.assert_all_back(2000).await;
     assert!(gate.asked.load(Ordering::SeqCst) > 0);
@@ -86,7 +86,7 @@ async fn d6_gate_that_does_not_answer_is_asked_a_few_times_only() {
     for says in [None, Some(Answer::Unavailable)] {
         let shelf = Shelf::with(2000).await;
         let gate = stubborn(says);
-        let sweep = loans().batch(50).gate(Gate::custom(gate.clone()));
+        let sweep = loans().claim_size(50).gate(Gate::custom(gate.clone()));
         let began = Instant::now();
         together(&shelf, &sweep, 2).await;
         // Forty claims and more, but only a few requests, each with a timeout, and one more every 15 s.
@@ -115,7 +115,7 @@ async fn d4_advisory_lock_of_another_session_does_not_stop_a_sweep() {
 async fn d3_advisory_gate_is_free_while_rows_are_handled() {
     let shelf = Shelf::with(1000).await;
     let engine = shelf.engine.clone();
-    let sweep = loans().batch(100).gate(Gate::advisory()).handle(move |_| {
+    let sweep = loans().claim_size(100).gate(Gate::advisory()).handle(move |_| {
         let engine = engine.clone();
         async move {
             let client = engine.pool().get().await?;

@@ -136,8 +136,9 @@ async fn d9_late_release_keeps_the_lock_of_the_next_holder() {
 #[tokio::test(flavor = "multi_thread")]
 async fn d6_d7_sweep_claims_each_row_once_while_redis_is_flushed_killed_and_frozen() {
     let (shelf, mut server) = (Shelf::with(600).await, PrivateRedis::start().expect("Redis"));
-    let sweep =
-        || loans().batch(50).gate(gate(&server)).when(When::continuous(Duration::from_millis(10)));
+    let sweep = || {
+        loans().claim_size(50).gate(gate(&server)).when(When::continuous(Duration::from_millis(10)))
+    };
     // Each worker has its own gate, as separate processes would.
     let workers: Vec<_> = (0..3).map(|_| run(shelf.engine.worker().sweep(sweep()))).collect();
     let mut lent = 600;

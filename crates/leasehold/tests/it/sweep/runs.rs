@@ -44,7 +44,7 @@ async fn declared(shelf: &Shelf) {
 #[tokio::test(flavor = "multi_thread")]
 async fn nightly_run_happens_once_for_all_workers_and_the_next_one_is_a_day_later() {
     let shelf = Shelf::with(500).await;
-    let sweep = nightly(&shelf).await.batch(10);
+    let sweep = nightly(&shelf).await.claim_size(10);
     let workers: Vec<_> = (0..3).map(|_| run(shelf.engine.worker().sweep(sweep.clone()))).collect();
     declared(&shelf).await;
     assert_eq!(count(&shelf.client, AT_MIDNIGHT).await, 1, "by the clock of its zone");
@@ -74,7 +74,7 @@ async fn worker_that_starts_late_joins_the_run() {
     let sweep = nightly(&shelf).await;
     let waits = |door: &Arc<Semaphore>| {
         let door = Arc::clone(door);
-        sweep.clone().batch(100).handle(move |_| {
+        sweep.clone().claim_size(100).handle(move |_| {
             let door = Arc::clone(&door);
             async move {
                 door.acquire().await?.forget();
@@ -195,7 +195,7 @@ async fn sweep_paused_during_a_batch_finishes_it_and_stops() {
     let shelf = Shelf::with(500).await;
     let engine = shelf.engine.clone();
     // It checks for a pause before every claim.
-    let sweep = loans().batch(100).count_every(Duration::ZERO).handle(move |_| {
+    let sweep = loans().claim_size(100).count_every(Duration::ZERO).handle(move |_| {
         let engine = engine.clone();
         async move {
             let client = engine.pool().get().await?;
@@ -235,7 +235,7 @@ async fn repeated_declaration_neither_repeats_nor_drops_a_run() {
 #[tokio::test(flavor = "multi_thread")]
 async fn worker_that_runs_until_idle_finishes_a_due_sweep() {
     let shelf = Shelf::with(700).await;
-    let sweep = loans().batch(50).loops(2).when(When::continuous(Duration::from_secs(3600)));
+    let sweep = loans().claim_size(50).loops(2).when(When::continuous(Duration::from_secs(3600)));
     shelf.engine.worker().sweep(sweep).run_until_idle().await.expect("it ends");
     shelf.assert_all_back(700).await;
 }

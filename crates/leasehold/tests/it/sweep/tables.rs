@@ -16,7 +16,7 @@ fn things() -> Sweep {
         .due("true")
         .order_by("id")
         .status("state", States::new("waiting", "claimed", "done"))
-        .batch(10)
+        .claim_size(10)
 }
 
 #[tokio::test]

@@ -21,7 +21,7 @@ async fn d11_slow_worker_loses_its_rows_and_finishes_none_of_them() {
     let shelf = Shelf::with(200).await;
     let engine = shelf.engine.clone();
     // Two hours of work, as the watchdog sees it.
-    let slow = loans().batch(200).handle(move |batch| {
+    let slow = loans().claim_size(200).handle(move |batch| {
         let engine = engine.clone();
         async move {
             let client = engine.pool().get().await?;
@@ -44,7 +44,7 @@ async fn d11_slow_worker_loses_its_rows_and_finishes_none_of_them() {
 async fn d11_slow_worker_that_renews_keeps_its_rows() {
     let shelf = Shelf::with(200).await;
     let engine = shelf.engine.clone();
-    let slow = loans().batch(200).handle(move |batch| {
+    let slow = loans().claim_size(200).handle(move |batch| {
         let engine = engine.clone();
         async move {
             let client = engine.pool().get().await?;
@@ -117,7 +117,7 @@ async fn d13_clock_jump_under_living_workers_repeats_no_effect() {
     let engine = shelf.engine.clone();
     let jumps = Arc::new(AtomicUsize::new(3));
     // All claims look three hours old in the middle of their work, three times.
-    let jumped = loans().batch(300).handle(move |batch| {
+    let jumped = loans().claim_size(300).handle(move |batch| {
         let (engine, jumps) = (engine.clone(), Arc::clone(&jumps));
         async move {
             let left = jumps.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |n| n.checked_sub(1));

@@ -42,7 +42,7 @@ async fn watchdog_resets_the_rows_of_a_killed_worker() {
 #[tokio::test(flavor = "multi_thread")]
 async fn two_workers_claim_each_row_once() {
     let shelf = Shelf::with(1000).await;
-    let sweep = loans().batch(50).when(When::continuous(Duration::from_millis(20)));
+    let sweep = loans().claim_size(50).when(When::continuous(Duration::from_millis(20)));
     let one = crate::fixture::run(shelf.engine.worker().sweep(sweep.clone()));
     let two = crate::fixture::run(shelf.engine.worker().sweep(sweep));
     until("all are back", async || shelf.count("state <> 'back'").await == 0).await;
