@@ -9,7 +9,8 @@ use annotations::index::{
 };
 use futures_util::future::BoxFuture;
 use leasehold::mirror::{
-    Digest, Held, ItemError, Range, Target, TargetError, Targets, Tombstone, Write, Written,
+    Digest, ItemError, Range, StoredVersion, Target, TargetError, Targets, Tombstone, Write,
+    Written,
 };
 use leasehold_testing::opensearch::fresh_prefix;
 use serde_json::{Value, json};
@@ -256,7 +257,7 @@ impl Target for FaultySet {
     fn held<'a>(
         &'a self,
         keys: &'a [String],
-    ) -> BoxFuture<'a, Result<Vec<Option<Held>>, TargetError>> {
+    ) -> BoxFuture<'a, Result<Vec<Option<StoredVersion>>, TargetError>> {
         Box::pin(async move {
             up(&self.down)?;
             self.set.held(keys).await
@@ -284,7 +285,7 @@ impl Target for FaultySet {
         &'a self,
         range: &'a Range,
         most: usize,
-    ) -> BoxFuture<'a, Result<Vec<(String, Held)>, TargetError>> {
+    ) -> BoxFuture<'a, Result<Vec<(String, StoredVersion)>, TargetError>> {
         Box::pin(async move {
             up(&self.down)?;
             self.set.list(range, most).await

@@ -11,7 +11,8 @@ use anyhow::{Context, Result};
 use clap::ValueEnum;
 use futures_util::future::BoxFuture;
 use leasehold::mirror::{
-    Digest, Held, ItemError, Range, Target, TargetError, Targets, Tombstone, Write, Written,
+    Digest, ItemError, Range, StoredVersion, Target, TargetError, Targets, Tombstone, Write,
+    Written,
 };
 use leasehold_testing::PrivateOpenSearch;
 use leasehold_testing::opensearch::fresh_prefix;
@@ -163,7 +164,7 @@ impl Target for Set {
     fn held<'a>(
         &'a self,
         keys: &'a [String],
-    ) -> BoxFuture<'a, Result<Vec<Option<Held>>, TargetError>> {
+    ) -> BoxFuture<'a, Result<Vec<Option<StoredVersion>>, TargetError>> {
         Box::pin(async move {
             self.switch.pass().await;
             self.inner.held(keys).await
@@ -194,7 +195,7 @@ impl Target for Set {
         &'a self,
         range: &'a Range,
         most: usize,
-    ) -> BoxFuture<'a, Result<Vec<(String, Held)>, TargetError>> {
+    ) -> BoxFuture<'a, Result<Vec<(String, StoredVersion)>, TargetError>> {
         Box::pin(async move {
             self.switch.pass().await;
             self.inner.list(range, most).await

@@ -4,7 +4,7 @@ use std::future::Future;
 use std::pin::Pin;
 
 use leasehold::mirror::{
-    Digest, Held, ItemError, Range, Target, TargetError, Tombstone, Write, Written,
+    Digest, ItemError, Range, StoredVersion, Target, TargetError, Tombstone, Write, Written,
 };
 
 use super::{Inner, Operation, ScriptedTarget};
@@ -52,7 +52,7 @@ impl Inner {
 }
 
 impl Target for ScriptedTarget {
-    fn held<'a>(&'a self, keys: &'a [String]) -> Answer<'a, Vec<Option<Held>>> {
+    fn held<'a>(&'a self, keys: &'a [String]) -> Answer<'a, Vec<Option<StoredVersion>>> {
         Box::pin(async move {
             self.begin(Operation::Held(keys.len())).await?;
             let inner = self.inner();
@@ -86,7 +86,11 @@ impl Target for ScriptedTarget {
         })
     }
 
-    fn list<'a>(&'a self, range: &'a Range, most: usize) -> Answer<'a, Vec<(String, Held)>> {
+    fn list<'a>(
+        &'a self,
+        range: &'a Range,
+        most: usize,
+    ) -> Answer<'a, Vec<(String, StoredVersion)>> {
         Box::pin(async move {
             self.begin(Operation::List).await?;
             let inner = self.inner();

@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use leasehold::mirror::{Held, ItemError, Write, Written};
+use leasehold::mirror::{ItemError, StoredVersion, Write, Written};
 use parking_lot::{Mutex, MutexGuard};
 use serde_json::Value;
 
@@ -163,7 +163,7 @@ impl ScriptedTarget {
     }
 
     /// Returns what is stored under a key, ignoring faults.
-    pub fn find(&self, key: &str) -> Option<Held> {
+    pub fn find(&self, key: &str) -> Option<StoredVersion> {
         self.inner().stored.get(key).map(Stored::held)
     }
 
@@ -205,8 +205,8 @@ impl ScriptedTarget {
 }
 
 impl Stored {
-    fn held(&self) -> Held {
-        Held { version: self.version, deleted: self.document.is_none() }
+    fn held(&self) -> StoredVersion {
+        StoredVersion { version: self.version, deleted: self.document.is_none() }
     }
 }
 

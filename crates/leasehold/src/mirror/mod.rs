@@ -39,7 +39,7 @@ pub use check::{CheckReport, fingerprint};
 pub use declare::{Mirror, MirrorError, trigger_names};
 pub use service::MirrorService;
 pub use sets::{
-    Digest, Held, ItemError, Range, RebuildReport, Target, TargetError, Targets, Tombstone, Write,
-    Written,
+    Digest, ItemError, Range, RebuildReport, StoredVersion, Target, TargetError, Targets,
+    Tombstone, Write, Written,
 };
 pub use sync::{DirectWriter, Outcome as MirrorOutcome};

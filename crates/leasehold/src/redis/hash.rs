@@ -16,7 +16,8 @@ use futures_util::future::BoxFuture;
 
 use super::connection::{ADDRESS, Connection};
 use crate::mirror::{
-    Digest, Held, ItemError, MirrorError, Range, Target, TargetError, Tombstone, Write, Written,
+    Digest, ItemError, MirrorError, Range, StoredVersion, Target, TargetError, Tombstone, Write,
+    Written,
 };
 
 /// KEYS: the hash, its keys. ARGV: four per write: key, version, document or empty, 1 if it is forced.
@@ -94,7 +95,7 @@ impl RedisHash {
         command
     }
 
-    async fn look(&self, keys: &[String]) -> Result<Vec<Option<Held>>, TargetError> {
+    async fn look(&self, keys: &[String]) -> Result<Vec<Option<StoredVersion>>, TargetError> {
         if keys.is_empty() {
             return Ok(Vec::new());
         }
@@ -104,12 +105,12 @@ impl RedisHash {
         Ok(fields.iter().map(|field| field.as_deref().and_then(held)).collect())
     }
 
-    /// Returns up to a page of a range. A key without a field was removed by hand: it has no `Held`.
+    /// Returns up to a page of a range. A key without a field was removed by hand: it has no `StoredVersion`.
     async fn page(
         &self,
         range: &Range,
         most: usize,
-    ) -> Result<Vec<(String, Option<Held>)>, TargetError> {
+    ) -> Result<Vec<(String, Option<StoredVersion>)>, TargetError> {
         let bound = |sign: &str, key: &Option<String>, open: &str| match key {
             Some(key) => format!("{sign}{key}"),
             None => open.to_owned(),
@@ -123,16 +124,16 @@ impl RedisHash {
     }
 }
 
-fn held(field: &str) -> Option<Held> {
+fn held(field: &str) -> Option<StoredVersion> {
     let (version, document) = field.split_once(' ')?;
-    Some(Held { version: version.parse().ok()?, deleted: document.is_empty() })
+    Some(StoredVersion { version: version.parse().ok()?, deleted: document.is_empty() })
 }
 
 impl Target for RedisHash {
     fn held<'a>(
         &'a self,
         keys: &'a [String],
-    ) -> BoxFuture<'a, Result<Vec<Option<Held>>, TargetError>> {
+    ) -> BoxFuture<'a, Result<Vec<Option<StoredVersion>>, TargetError>> {
         self.look(keys).boxed()
     }
 
@@ -159,7 +160,7 @@ impl Target for RedisHash {
             loop {
                 let page = self.page(&rest, PAGE).await?;
                 for (key, held) in &page {
-                    if let Some(Held { version, deleted: false }) = held {
+                    if let Some(StoredVersion { version, deleted: false }) = held {
                         digest.add(key, *version);
                     }
                 }
@@ -176,10 +177,10 @@ impl Target for RedisHash {
         &'a self,
         range: &'a Range,
         most: usize,
-    ) -> BoxFuture<'a, Result<Vec<(String, Held)>, TargetError>> {
+    ) -> BoxFuture<'a, Result<Vec<(String, StoredVersion)>, TargetError>> {
         async move {
             // A key without a field counts as deleted, so that a short page still means the end.
-            let none = Held { version: 0, deleted: true };
+            let none = StoredVersion { version: 0, deleted: true };
             let page = self.page(range, most).await?;
             Ok(page.into_iter().map(|(key, held)| (key, held.unwrap_or(none))).collect())
         }

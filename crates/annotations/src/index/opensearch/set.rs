@@ -15,7 +15,7 @@ use std::sync::Arc;
 use futures_util::future::BoxFuture;
 use jiff::Timestamp;
 use leasehold::mirror::{
-    Digest, Held, ItemError, Range, Target, TargetError, Tombstone, Write, Written,
+    Digest, ItemError, Range, StoredVersion, Target, TargetError, Tombstone, Write, Written,
 };
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -90,7 +90,7 @@ impl OpenSearchSet {
         }
     }
 
-    async fn held_of(&self, keys: &[String]) -> Result<Vec<Option<Held>>, TargetError> {
+    async fn held_of(&self, keys: &[String]) -> Result<Vec<Option<StoredVersion>>, TargetError> {
         let mut held = Vec::with_capacity(keys.len());
         for keys in keys.chunks(KEYS) {
             // OpenSearch refuses the whole request for one impossible id.
@@ -145,9 +145,13 @@ impl OpenSearchSet {
         digest().ok_or_else(|| TargetError::Down("the answer has no sums".to_owned()))
     }
 
-    async fn listed(&self, range: &Range, most: usize) -> Result<Vec<(String, Held)>, TargetError> {
+    async fn listed(
+        &self,
+        range: &Range,
+        most: usize,
+    ) -> Result<Vec<(String, StoredVersion)>, TargetError> {
         self.refresh().await?;
-        let mut listed: Vec<(String, Held)> = Vec::new();
+        let mut listed: Vec<(String, StoredVersion)> = Vec::new();
         while listed.len() < most {
             let size = (most - listed.len()).min(PAGE);
             let last = listed.last().map(|(key, _)| key.as_str());
@@ -189,7 +193,7 @@ impl Target for OpenSearchSet {
     fn held<'a>(
         &'a self,
         keys: &'a [String],
-    ) -> BoxFuture<'a, Result<Vec<Option<Held>>, TargetError>> {
+    ) -> BoxFuture<'a, Result<Vec<Option<StoredVersion>>, TargetError>> {
         Box::pin(self.held_of(keys))
     }
 
@@ -227,7 +231,7 @@ impl Target for OpenSearchSet {
         &'a self,
         range: &'a Range,
         most: usize,
-    ) -> BoxFuture<'a, Result<Vec<(String, Held)>, TargetError>> {
+    ) -> BoxFuture<'a, Result<Vec<(String, StoredVersion)>, TargetError>> {
         Box::pin(self.listed(range, most))
     }
 
@@ -241,7 +245,7 @@ fn can_be(key: &str) -> bool {
 }
 
 /// Reads one document of a lookup by id.
-fn held_in(doc: &Value) -> Result<Option<Held>, TargetError> {
+fn held_in(doc: &Value) -> Result<Option<StoredVersion>, TargetError> {
     if let Some(error) = doc.get("error") {
         return Err(TargetError::Down(bulk::reason(Some(error))));
     }
@@ -252,15 +256,15 @@ fn held_in(doc: &Value) -> Result<Option<Held>, TargetError> {
     let version =
         version.ok_or_else(|| TargetError::Down("a document has no version".to_owned()))?;
     let deleted = doc.pointer("/_source/lh_deleted").and_then(Value::as_bool).unwrap_or(false);
-    Ok(Some(Held { version, deleted }))
+    Ok(Some(StoredVersion { version, deleted }))
 }
 
 /// Reads one hit of a list. Values of columns are arrays.
-fn listed_in(hit: &Value) -> Option<(String, Held)> {
+fn listed_in(hit: &Value) -> Option<(String, StoredVersion)> {
     let key = hit.pointer("/sort/0")?.as_str()?.to_owned();
     let version = hit.pointer("/fields/lh_version/0")?.as_i64()?;
     let deleted = hit.pointer("/fields/lh_deleted/0")?.as_bool()?;
-    Some((key, Held { version, deleted }))
+    Some((key, StoredVersion { version, deleted }))
 }
 
 fn is_missing(answer: &Value) -> bool {

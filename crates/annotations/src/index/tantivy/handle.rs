@@ -3,7 +3,7 @@
 
 use futures_util::future::BoxFuture;
 use leasehold::mirror::{
-    Digest, Held, ItemError, Range, Target, TargetError, Tombstone, Write, Written,
+    Digest, ItemError, Range, StoredVersion, Target, TargetError, Tombstone, Write, Written,
 };
 
 use super::TantivyIndex;
@@ -17,7 +17,7 @@ impl Target for Handle {
     fn held<'a>(
         &'a self,
         keys: &'a [String],
-    ) -> BoxFuture<'a, Result<Vec<Option<Held>>, TargetError>> {
+    ) -> BoxFuture<'a, Result<Vec<Option<StoredVersion>>, TargetError>> {
         Box::pin(async move { self.index.set(&self.name).await?.held(keys).await })
     }
 
@@ -36,7 +36,7 @@ impl Target for Handle {
         &'a self,
         range: &'a Range,
         most: usize,
-    ) -> BoxFuture<'a, Result<Vec<(String, Held)>, TargetError>> {
+    ) -> BoxFuture<'a, Result<Vec<(String, StoredVersion)>, TargetError>> {
         Box::pin(async move { self.index.set(&self.name).await?.list(range, most).await })
     }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use leasehold::mirror::{
-    Digest, Held, ItemError, Range, Target, TargetError, Tombstone, Write, Written,
+    Digest, ItemError, Range, StoredVersion, Target, TargetError, Tombstone, Write, Written,
 };
 use parking_lot::Mutex;
 use tantivy::{Index, IndexReader, IndexSettings, ReloadPolicy};
@@ -227,7 +227,7 @@ impl Target for TantivySet {
     fn held<'a>(
         &'a self,
         keys: &'a [String],
-    ) -> BoxFuture<'a, Result<Vec<Option<Held>>, TargetError>> {
+    ) -> BoxFuture<'a, Result<Vec<Option<StoredVersion>>, TargetError>> {
         let keys = keys.to_vec();
         Box::pin(self.read_by(move |_, snapshot| snapshot.held_all(keys)))
     }
@@ -258,7 +258,7 @@ impl Target for TantivySet {
         &'a self,
         range: &'a Range,
         most: usize,
-    ) -> BoxFuture<'a, Result<Vec<(String, Held)>, TargetError>> {
+    ) -> BoxFuture<'a, Result<Vec<(String, StoredVersion)>, TargetError>> {
         let range = range.clone();
         Box::pin(self.read_by(move |_, snapshot| snapshot.list(&range, most)))
     }

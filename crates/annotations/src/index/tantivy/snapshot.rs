@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use std::ops::Bound;
 use std::sync::Arc;
 
-use leasehold::mirror::{Digest, Held, Range};
+use leasehold::mirror::{Digest, Range, StoredVersion};
 use parking_lot::Mutex;
 use tantivy::columnar::{Column, StrColumn};
 use tantivy::schema::{Field, IndexRecordOption};
@@ -26,7 +26,7 @@ pub struct Snapshot {
     key: Field,
     segments: Vec<Segment>,
     /// Results of the last lookup by key. A pass looks keys up, and then writes the same keys.
-    asked: Mutex<HashMap<String, Option<Held>>>,
+    asked: Mutex<HashMap<String, Option<StoredVersion>>>,
 }
 
 struct Segment {
@@ -55,22 +55,22 @@ impl Snapshot {
     }
 
     /// Returns what the index holds under these keys, in their order.
-    pub fn held_all(&self, keys: Vec<String>) -> tantivy::Result<Vec<Option<Held>>> {
-        let held: Vec<Option<Held>> =
+    pub fn held_all(&self, keys: Vec<String>) -> tantivy::Result<Vec<Option<StoredVersion>>> {
+        let held: Vec<Option<StoredVersion>> =
             keys.iter().map(|key| self.look_up(key)).collect::<tantivy::Result<_>>()?;
         let asked = keys.into_iter().zip(held.iter().copied()).collect();
         *self.asked.lock() = asked;
         Ok(held)
     }
 
-    pub fn held(&self, key: &str) -> tantivy::Result<Option<Held>> {
+    pub fn held(&self, key: &str) -> tantivy::Result<Option<StoredVersion>> {
         if let Some(held) = self.asked.lock().get(key) {
             return Ok(*held);
         }
         self.look_up(key)
     }
 
-    fn look_up(&self, key: &str) -> tantivy::Result<Option<Held>> {
+    fn look_up(&self, key: &str) -> tantivy::Result<Option<StoredVersion>> {
         let term = Term::from_field_text(self.key, key);
         for segment in &self.segments {
             if let Some(held) = segment.held(&term)? {
@@ -94,7 +94,11 @@ impl Snapshot {
         Ok(digest)
     }
 
-    pub fn list(&self, range: &Range, most: usize) -> tantivy::Result<Vec<(String, Held)>> {
+    pub fn list(
+        &self,
+        range: &Range,
+        most: usize,
+    ) -> tantivy::Result<Vec<(String, StoredVersion)>> {
         let mut listed = Vec::new();
         for segment in &self.segments {
             segment.list(range, most, &mut listed)?;
@@ -121,7 +125,7 @@ impl Segment {
         })
     }
 
-    fn held(&self, term: &Term) -> tantivy::Result<Option<Held>> {
+    fn held(&self, term: &Term) -> tantivy::Result<Option<StoredVersion>> {
         let Some(mut found) = self.terms.read_postings(term, IndexRecordOption::Basic)? else {
             return Ok(None);
         };
@@ -135,8 +139,8 @@ impl Segment {
         Ok(None)
     }
 
-    fn held_at(&self, doc: DocId) -> Held {
-        Held {
+    fn held_at(&self, doc: DocId) -> StoredVersion {
+        StoredVersion {
             version: self.version.first(doc).unwrap_or_default(),
             deleted: self.deleted.first(doc).unwrap_or_default(),
         }
@@ -177,7 +181,7 @@ impl Segment {
         &self,
         range: &Range,
         most: usize,
-        to: &mut Vec<(String, Held)>,
+        to: &mut Vec<(String, StoredVersion)>,
     ) -> tantivy::Result<()> {
         let docs = self.docs(range)?;
         let mut docs: Vec<(u64, DocId)> =

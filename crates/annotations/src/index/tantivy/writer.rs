@@ -15,7 +15,7 @@
 use std::collections::HashMap;
 
 use jiff::Timestamp;
-use leasehold::mirror::{Held, ItemError, TargetError, Tombstone, Write, Written};
+use leasehold::mirror::{ItemError, StoredVersion, TargetError, Tombstone, Write, Written};
 use parking_lot::Mutex;
 use tantivy::indexer::{IndexWriterOptions, LogMergePolicy};
 use tantivy::{Index, IndexWriter, Term};
@@ -117,7 +117,7 @@ impl Writer {
                 open(index)?
             }
         };
-        let mut held: HashMap<&str, Option<Held>> = HashMap::new();
+        let mut held: HashMap<&str, Option<StoredVersion>> = HashMap::new();
         for key in changes.iter().flat_map(|waiting| waiting.change.keys()) {
             if !held.contains_key(key) {
                 held.insert(key, before.held(key)?);
@@ -149,7 +149,7 @@ impl Writer {
 struct Batch<'a> {
     writer: &'a IndexWriter,
     fields: &'a Fields,
-    held: HashMap<&'a str, Option<Held>>,
+    held: HashMap<&'a str, Option<StoredVersion>>,
     changed: bool,
 }
 
@@ -167,7 +167,7 @@ impl<'a> Batch<'a> {
         let now = Timestamp::now().as_microsecond();
         self.writer.add_document(self.fields.document(&checked, now))?;
         self.changed = true;
-        let held = Held { version: checked.version, deleted: checked.document.is_none() };
+        let held = StoredVersion { version: checked.version, deleted: checked.document.is_none() };
         self.held.insert(&write.key, Some(held));
         Ok(Ok(Written::Stored))
     }
@@ -181,7 +181,7 @@ impl<'a> Batch<'a> {
     }
 
     /// Deletes the old copy of a key, which would otherwise stay beside the new one.
-    fn remove(&mut self, key: &str, before: Option<Held>) {
+    fn remove(&mut self, key: &str, before: Option<StoredVersion>) {
         // Every deletion searches all segments, so skip keys that are in none.
         if before.is_some() {
             self.writer.delete_term(Term::from_field_text(self.fields.key, key));
@@ -191,7 +191,7 @@ impl<'a> Batch<'a> {
 }
 
 /// Returns whether a write changes what is there.
-fn is_newer(before: Option<Held>, write: &Checked<'_>) -> bool {
+fn is_newer(before: Option<StoredVersion>, write: &Checked<'_>) -> bool {
     before.is_none_or(|held| {
         write.version > held.version || (write.forced && write.version == held.version)
     })

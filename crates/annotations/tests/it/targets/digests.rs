@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use leasehold::mirror::{Digest, Held, Range, Write, Written};
+use leasehold::mirror::{Digest, Range, StoredVersion, Write, Written};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
@@ -79,8 +79,8 @@ async fn list_stops_at_its_size_and_continues_after_its_last_key() {
         }
         assert_eq!(seen.len(), 25);
         assert!(seen.is_sorted_by(|left, right| left.0 < right.0));
-        assert_eq!(seen[3], ("k03".to_owned(), Held { version: 99, deleted: true }));
-        assert_eq!(seen[4], ("k04".to_owned(), Held { version: 5, deleted: false }));
+        assert_eq!(seen[3], ("k03".to_owned(), StoredVersion { version: 99, deleted: true }));
+        assert_eq!(seen[4], ("k04".to_owned(), StoredVersion { version: 5, deleted: false }));
         assert!(fixture.set.list(&Range::default(), 0).await.unwrap().is_empty());
     })
     .await;
@@ -133,15 +133,15 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 /// Returns what the index must have after these steps, by the rules alone.
-fn expected(steps: &[Step]) -> BTreeMap<String, Held> {
-    let mut held: BTreeMap<String, Held> = BTreeMap::new();
+fn expected(steps: &[Step]) -> BTreeMap<String, StoredVersion> {
+    let mut held: BTreeMap<String, StoredVersion> = BTreeMap::new();
     for Step { write, .. } in steps {
         let stays = held.get(&write.key).is_some_and(|held| {
             held.version > write.version || (held.version == write.version && !write.forced)
         });
         if !stays {
             let deleted = write.document.is_none();
-            held.insert(write.key.clone(), Held { version: write.version, deleted });
+            held.insert(write.key.clone(), StoredVersion { version: write.version, deleted });
         }
     }
     held

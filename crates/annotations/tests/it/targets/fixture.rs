@@ -6,7 +6,7 @@ use std::time::Duration;
 use annotations::index::{
     OpenSearch, OpenSearchSettings, Query, SearchIndex, TantivyIndex, TantivySettings,
 };
-use leasehold::mirror::{Digest, Held, ItemError, Range, Target, Targets, Write, Written};
+use leasehold::mirror::{Digest, ItemError, Range, StoredVersion, Target, Targets, Write, Written};
 use leasehold_testing::PrivateOpenSearch;
 use leasehold_testing::opensearch::fresh_prefix;
 use serde_json::{Value, json};
@@ -95,16 +95,16 @@ pub async fn write(set: &Arc<dyn Target>, write: Write) -> Result<Written, ItemE
     set.write(&[write]).await.unwrap().remove(0)
 }
 
-pub async fn held(set: &Arc<dyn Target>, key: &str) -> Option<Held> {
+pub async fn held(set: &Arc<dyn Target>, key: &str) -> Option<StoredVersion> {
     set.held(&[key.to_owned()]).await.unwrap()[0]
 }
 
-pub fn living(version: i64) -> Option<Held> {
-    Some(Held { version, deleted: false })
+pub fn living(version: i64) -> Option<StoredVersion> {
+    Some(StoredVersion { version, deleted: false })
 }
 
-pub fn deleted(version: i64) -> Option<Held> {
-    Some(Held { version, deleted: true })
+pub fn deleted(version: i64) -> Option<StoredVersion> {
+    Some(StoredVersion { version, deleted: true })
 }
 
 pub fn digest_of<'a>(documents: impl IntoIterator<Item = (&'a str, i64)>) -> Digest {

@@ -14,7 +14,7 @@ use jiff::Timestamp;
 use tokio_postgres::types::Type;
 
 use crate::mirror::MirrorError;
-use crate::mirror::sets::{Held, Range, Target};
+use crate::mirror::sets::{Range, StoredVersion, Target};
 use crate::mirror::sync::{Source, Step, StoreCalls, Want, answered, decide};
 
 /// How many keys one call lists. A range is cut when the store lists this many more than the table has.
@@ -89,7 +89,7 @@ impl Comparer {
             let page = self.calls.call(target.list(&rest, PAGE)).await?;
             let (count, last) = (page.len(), page.last().map(|(key, _)| key.clone()));
             listed += count;
-            for (key, Held { version, deleted }) in page {
+            for (key, StoredVersion { version, deleted }) in page {
                 if !deleted {
                     sides.entry(key).or_default().1 = Some(version);
                 }
@@ -185,7 +185,7 @@ impl Comparer {
 
 /// Returns how a row differs; `None`: it does not. A deletion that the store never received is no
 /// difference: the store holds nothing that it should not.
-fn kind_of(want: Want, held: Option<Held>) -> Option<&'static str> {
+fn kind_of(want: Want, held: Option<StoredVersion>) -> Option<&'static str> {
     let lives = held.is_some_and(|held| !held.deleted);
     match (decide(want, held, false), want) {
         (Step::Equal(_), _) => None,
@@ -202,8 +202,8 @@ mod tests {
 
     #[test]
     fn difference_is_missing_stale_or_a_ghost() {
-        let live = |version| Some(Held { version, deleted: false });
-        let dead = |version| Some(Held { version, deleted: true });
+        let live = |version| Some(StoredVersion { version, deleted: false });
+        let dead = |version| Some(StoredVersion { version, deleted: true });
         for (want, held, kind) in [
             (Want::Document(2), live(2), None),
             (Want::Document(2), None, Some("missing")),

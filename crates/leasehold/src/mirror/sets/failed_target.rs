@@ -4,7 +4,7 @@ use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, ready};
 
 use super::target::{
-    Digest, Held, ItemError, Range, Target, TargetError, Tombstone, Write, Written,
+    Digest, ItemError, Range, StoredVersion, Target, TargetError, Tombstone, Write, Written,
 };
 
 pub(super) struct FailedTarget(pub(super) TargetError);
@@ -19,7 +19,7 @@ impl Target for FailedTarget {
     fn held<'a>(
         &'a self,
         _: &'a [String],
-    ) -> BoxFuture<'a, Result<Vec<Option<Held>>, TargetError>> {
+    ) -> BoxFuture<'a, Result<Vec<Option<StoredVersion>>, TargetError>> {
         self.answer()
     }
 
@@ -38,7 +38,7 @@ impl Target for FailedTarget {
         &'a self,
         _: &'a Range,
         _: usize,
-    ) -> BoxFuture<'a, Result<Vec<(String, Held)>, TargetError>> {
+    ) -> BoxFuture<'a, Result<Vec<(String, StoredVersion)>, TargetError>> {
         self.answer()
     }
 

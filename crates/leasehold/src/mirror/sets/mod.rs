@@ -11,7 +11,8 @@ mod target;
 
 pub use rebuild::RebuildReport;
 pub use target::{
-    Digest, Held, ItemError, Range, Target, TargetError, Targets, Tombstone, Write, Written,
+    Digest, ItemError, Range, StoredVersion, Target, TargetError, Targets, Tombstone, Write,
+    Written,
 };
 
 pub(crate) use order::{RUN_LIMIT as ORDER_LIMIT, run as run_order};

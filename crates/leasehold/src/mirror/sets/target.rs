@@ -16,7 +16,7 @@ pub trait Target: Send + Sync + 'static {
     fn held<'a>(
         &'a self,
         keys: &'a [String],
-    ) -> BoxFuture<'a, Result<Vec<Option<Held>>, TargetError>>;
+    ) -> BoxFuture<'a, Result<Vec<Option<StoredVersion>>, TargetError>>;
 
     /// Writes documents and deletions; returns one result per write, in their order. What the store has
     /// in the same version or a newer one stays as it is.
@@ -33,7 +33,7 @@ pub trait Target: Send + Sync + 'static {
         &'a self,
         range: &'a Range,
         most: usize,
-    ) -> BoxFuture<'a, Result<Vec<(String, Held)>, TargetError>>;
+    ) -> BoxFuture<'a, Result<Vec<(String, StoredVersion)>, TargetError>>;
 
     /// Forgets deletions, unless something newer is there.
     fn forget<'a>(&'a self, deletions: &'a [Tombstone]) -> BoxFuture<'a, Result<(), TargetError>>;
@@ -55,7 +55,7 @@ pub trait Targets: Send + Sync + 'static {
 
 /// What the store holds under a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Held {
+pub struct StoredVersion {
     /// The version of the row that was written.
     pub version: i64,
     /// True: a deletion, which is kept as a tombstone.

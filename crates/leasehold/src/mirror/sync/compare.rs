@@ -6,7 +6,7 @@
 //!   committed, so a store that is ahead of the table now stays ahead, and the row's version must be
 //!   raised.
 
-use crate::mirror::sets::Held;
+use crate::mirror::sets::StoredVersion;
 
 /// What the table has for a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,7 +61,7 @@ pub(crate) enum Step {
     Raise { above: i64, why: Outcome },
 }
 
-pub(crate) fn decide(want: Want, held: Option<Held>, force: bool) -> Step {
+pub(crate) fn decide(want: Want, held: Option<StoredVersion>, force: bool) -> Step {
     let write = |why| Step::Write { why, same_version: false };
     let over = |why| Step::Write { why, same_version: true };
     match (want, held) {
@@ -88,7 +88,7 @@ pub(crate) fn decide(want: Want, held: Option<Held>, force: bool) -> Step {
                 Step::Raise { above: held.version, why: Outcome::WroteDeleted }
             }
         },
-        (Want::Gone(None), Some(Held { version, deleted: false })) => {
+        (Want::Gone(None), Some(StoredVersion { version, deleted: false })) => {
             Step::Raise { above: version, why: Outcome::WroteDeleted }
         }
         // The key was never used, or both sides have forgotten its deletion.
@@ -97,7 +97,7 @@ pub(crate) fn decide(want: Want, held: Option<Held>, force: bool) -> Step {
 }
 
 /// Returns whether the store holds what was written, or something newer.
-pub(crate) fn is_seen(version: i64, deleted: bool, held: Option<Held>) -> bool {
+pub(crate) fn is_seen(version: i64, deleted: bool, held: Option<StoredVersion>) -> bool {
     held.is_some_and(|held| {
         held.version > version || (held.version == version && held.deleted == deleted)
     })
@@ -108,12 +108,12 @@ mod tests {
     use super::Outcome::*;
     use super::*;
 
-    fn live(version: i64) -> Option<Held> {
-        Some(Held { version, deleted: false })
+    fn live(version: i64) -> Option<StoredVersion> {
+        Some(StoredVersion { version, deleted: false })
     }
 
-    fn dead(version: i64) -> Option<Held> {
-        Some(Held { version, deleted: true })
+    fn dead(version: i64) -> Option<StoredVersion> {
+        Some(StoredVersion { version, deleted: true })
     }
 
     fn write(why: Outcome) -> Step {

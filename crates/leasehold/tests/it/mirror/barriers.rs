@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use leasehold::mirror::{
-    Digest, Held, ItemError, Range, Target, TargetError, Targets, Tombstone, Write, Written,
+    Digest, ItemError, Range, StoredVersion, Target, TargetError, Targets, Tombstone, Write,
+    Written,
 };
 use leasehold_testing::{ScriptedTarget, ScriptedTargets};
 use tokio::sync::Notify;
@@ -71,7 +72,7 @@ impl Target for StopsAt {
     fn held<'a>(
         &'a self,
         keys: &'a [String],
-    ) -> BoxFuture<'a, Result<Vec<Option<Held>>, TargetError>> {
+    ) -> BoxFuture<'a, Result<Vec<Option<StoredVersion>>, TargetError>> {
         Box::pin(async move {
             self.comes(Call::Held).await;
             self.store.held(keys).await
@@ -96,7 +97,7 @@ impl Target for StopsAt {
         &'a self,
         range: &'a Range,
         most: usize,
-    ) -> BoxFuture<'a, Result<Vec<(String, Held)>, TargetError>> {
+    ) -> BoxFuture<'a, Result<Vec<(String, StoredVersion)>, TargetError>> {
         self.store.list(range, most)
     }
 

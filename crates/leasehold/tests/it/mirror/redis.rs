@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use ::redis::AsyncCommands;
-use leasehold::mirror::{Held, Mirror, Range, Target, Tombstone, Write, Written};
+use leasehold::mirror::{Mirror, Range, StoredVersion, Target, Tombstone, Write, Written};
 use leasehold::redis::RedisHash;
 use leasehold_testing::PrivateRedis;
 use serde_json::json;
@@ -45,7 +45,8 @@ async fn hash_keeps_newer_versions_and_deletions() {
         .await,
         [Written::Newer, Written::Newer, Written::Newer, Written::Stored]
     );
-    let held = [Held { version: 2, deleted: false }, Held { version: 1, deleted: true }];
+    let held =
+        [StoredVersion { version: 2, deleted: false }, StoredVersion { version: 1, deleted: true }];
     assert_eq!(store.held(&keys).await.expect("held"), held.map(Some));
     let everything = Range::default();
     assert_eq!(store.digest(&everything).await.expect("a digest").count, 1);
