@@ -93,7 +93,7 @@ impl Breaker {
     }
 
     /// Returns for how long no call is let through, not even a probe; `None`: one is.
-    pub fn rest(&self, now: Instant) -> Option<Duration> {
+    pub fn cooldown(&self, now: Instant) -> Option<Duration> {
         let until = self.state().open_until.filter(|until| now < *until)?;
         Some(until - now)
     }
@@ -281,13 +281,13 @@ mod tests {
         let (breaker, now) = (Breaker::new(1, 1, PAUSE), Instant::now());
         let (first, second) = (breaker.observe(), breaker.permit(now).expect("closed"));
         first.fail_for(PAUSE, now);
-        assert_eq!(breaker.rest(now), Some(PAUSE));
+        assert_eq!(breaker.cooldown(now), Some(PAUSE));
         assert!(second.is_late());
         second.fail_for(100 * PAUSE, now);
-        assert_eq!(breaker.rest(now), Some(PAUSE), "its failure is no news");
+        assert_eq!(breaker.cooldown(now), Some(PAUSE), "its failure is no news");
         let (late, later) = (breaker.observe(), now + PAUSE);
         assert!(breaker.permit(later).expect("a probe").succeed(), "it was open");
-        assert_eq!((breaker.rest(later), breaker.is_probed()), (None, false));
+        assert_eq!((breaker.cooldown(later), breaker.is_probed()), (None, false));
         assert!(!late.is_late(), "it began after the breaker was opened");
         late.fail_for(PAUSE, later);
         assert!(breaker.is_open());

@@ -24,9 +24,9 @@ mod api;
 mod convert;
 mod cors;
 mod errors;
-mod frame;
 mod groups;
 mod invitations;
+mod middleware;
 mod openapi;
 mod operator;
 mod precondition;
@@ -99,7 +99,10 @@ pub fn router(annotations: Annotations) -> Router {
         None => shared,
     };
     own.merge(shared)
-        .layer(axum::middleware::from_fn_with_state(Arc::clone(&web), frame::frame))
+        .layer(axum::middleware::from_fn_with_state(
+            Arc::clone(&web),
+            middleware::add_security_headers,
+        ))
         .layer(axum::extract::DefaultBodyLimit::disable())
         .with_state(web)
 }

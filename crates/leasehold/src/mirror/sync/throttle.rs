@@ -92,7 +92,7 @@ impl StoreThrottle {
                 Ok(Permit { throttle: self, call, rows })
             }
             // A probe is under way. If it fails, the store is closed for this time.
-            Err(_) if self.breaker.rest(now).is_none() => Err(self.size().wait()),
+            Err(_) if self.breaker.cooldown(now).is_none() => Err(self.size().wait()),
             Err(wait) => Err(wait),
         }
     }
@@ -121,7 +121,7 @@ impl StoreThrottle {
 
     /// Returns true while no caller may ask, not even as a probe.
     pub(crate) fn is_cooling_down(&self, now: Instant) -> bool {
-        self.breaker.rest(now).is_some()
+        self.breaker.cooldown(now).is_some()
     }
 
     /// Records the size of documents: a call with large ones takes fewer.
@@ -155,8 +155,8 @@ impl Permit<'_> {
         // Locked until the breaker is open: calls that fail together must not count twice.
         let mut size = self.throttle.size();
         if self.call.is_late() {
-            let rest = self.throttle.breaker.rest(now).unwrap_or_default();
-            return Closed { wait: rest.max(SHORT_WAIT), is_news: false };
+            let cooldown = self.throttle.breaker.cooldown(now).unwrap_or_default();
+            return Closed { wait: cooldown.max(SHORT_WAIT), is_news: false };
         }
         let wait = if too_much && size.rows > LEAST {
             // A smaller call may succeed, so retry soon.

@@ -7,7 +7,11 @@ use leasehold_http::headers;
 
 use super::web::Shared;
 
-pub async fn frame(State(web): State<Shared>, request: Request, next: Next) -> Response {
+pub async fn add_security_headers(
+    State(web): State<Shared>,
+    request: Request,
+    next: Next,
+) -> Response {
     let mut response = next.run(request).await;
     headers::add_security_headers(response.headers_mut(), web.secure);
     response
