@@ -167,7 +167,7 @@ const MOMENTS: &[(&str, &[&str])] = &[
     ("leasehold_internal.lease", &["claimed_at", "lease_expires_at", "ended_at"]),
     ("leasehold_internal.dead_job", &["enqueued_at", "scheduled_at", "expires_at", "died_at"]),
     ("leasehold_internal.history", &["finished_at"]),
-    ("leasehold_internal.idempotency_key", &["holds_until", "created_at", "look_again_at"]),
+    ("leasehold_internal.idempotency_key", &["holds_until", "created_at", "recheck_at"]),
     ("leasehold_internal.once_marker", &["started_at", "finished_at", "keep_until"]),
     ("leasehold_internal.worker", &["started_at", "last_seen_at", "draining_since", "stopped_at"]),
     (

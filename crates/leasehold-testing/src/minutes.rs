@@ -60,7 +60,7 @@ begin
     update leasehold_internal.history
        set finished_at = greatest(least(finished_at + passed, latest), earliest);
     update leasehold_internal.tally set at = greatest(least(at + passed, latest), earliest);
-    if leasehold_internal.take_sample() is distinct from minute then
+    if leasehold_internal.sample() is distinct from minute then
         raise exception 'the sample was not taken';
     end if;
     perform leasehold_internal.measure_sweeps(minute);

@@ -83,7 +83,7 @@ begin
         to leasehold_producer, leasehold_worker;
     grant execute on function
         leasehold_internal.fingerprint, leasehold_internal.declare_mirror, leasehold_internal.mirror_entomb,
-        leasehold_internal.mirror_recovered, leasehold_internal.take_check,
+        leasehold_internal.mirror_recovered, leasehold_internal.claim_check,
         leasehold_internal.end_check, leasehold_internal.publish_check, leasehold_internal.mirror_differs,
         leasehold_internal.mirror_equal, leasehold_internal.mirror_seen, leasehold_internal.mirror_old_gone,
         leasehold_internal.mirror_forgotten, leasehold_internal.mirror_tally,
@@ -103,7 +103,7 @@ begin
         leasehold_internal.prune_kind, leasehold_internal.prune_measures, leasehold_internal.extend_history,
         leasehold_internal.drop_history, leasehold.housekeep, leasehold_internal.fire_schedule,
         leasehold_internal.retire_schedule, leasehold_internal.undeclared_schedules,
-        leasehold_internal.sample_due, leasehold_internal.take_sample, leasehold_internal.begin_sample,
+        leasehold_internal.sample_due, leasehold_internal.sample, leasehold_internal.begin_sample,
         leasehold_internal.measure_part, leasehold_internal.end_sample, leasehold_internal.recount_queues,
         leasehold_internal.alarm_snapshot, leasehold_internal.apply_alarms
         to leasehold_housekeeper;

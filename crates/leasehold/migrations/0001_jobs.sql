@@ -267,11 +267,11 @@ create table leasehold_internal.idempotency_key (
     created_at timestamptz not null default statement_timestamp(),
     -- An expired key stays while its job waits. Pruning looks at it again at this time, and not before.
     -- `holds_until` cannot express that: it decides whether an enqueue creates a job.
-    look_again_at timestamptz,
+    recheck_at timestamptz,
     primary key (queue, key)
 );
 create index idempotency_key_prune_idx
-    on leasehold_internal.idempotency_key (greatest(holds_until, look_again_at));
+    on leasehold_internal.idempotency_key (greatest(holds_until, recheck_at));
 
 -- Marks that handlers set before and after an effect that must not repeat.
 create table leasehold_internal.once_marker (

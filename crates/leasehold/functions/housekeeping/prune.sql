@@ -41,12 +41,12 @@ begin
     -- A key stays while its job waits or runs. Look for its job after the key is locked, in another
     -- statement: one that looked before would miss a job that was created meanwhile.
     select array_agg(e.queue), array_agg(e.key), to_json(max(e.due)) #>> '{}' into queues, keys, reached
-      from (select k.queue, k.key, greatest(k.holds_until, k.look_again_at) as due
+      from (select k.queue, k.key, greatest(k.holds_until, k.recheck_at) as due
               from leasehold_internal.idempotency_key k
-             where greatest(k.holds_until, k.look_again_at) < statement_timestamp()
-               and greatest(k.holds_until, k.look_again_at)
+             where greatest(k.holds_until, k.recheck_at) < statement_timestamp()
+               and greatest(k.holds_until, k.recheck_at)
                    >= coalesce(after::timestamptz, timestamptz '-infinity')
-             order by greatest(k.holds_until, k.look_again_at)
+             order by greatest(k.holds_until, k.recheck_at)
              limit up_to for update skip locked) e;
     delete from leasehold_internal.idempotency_key k
      using unnest(queues, keys) as old (queue, key)
@@ -58,7 +58,7 @@ begin
     -- would read a million keyed jobs that wait for next week.
     if removed < coalesce(cardinality(keys), 0) then
         update leasehold_internal.idempotency_key k
-           set look_again_at = least(
+           set recheck_at = least(
                 greatest(j.scheduled_at, statement_timestamp() + least(greatest(
                     (statement_timestamp() - k.created_at) / 2, interval '1 minute'), interval '6 hours')),
                 statement_timestamp() + interval '1 day')

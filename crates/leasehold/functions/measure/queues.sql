@@ -107,10 +107,10 @@ end $$;
 
 -- Counts the jobs of a queue by the index, in pieces; it is stable, so that all of them are read as of
 -- the calling statement. Ends when there are no more (`whole`); when it has counted more than `most`
--- and, if `up_to` is given, more than that without bulk work; or at `give_up` (null: no time limit).
+-- and, if `up_to` is given, more than that without bulk work; or at `deadline` (null: no time limit).
 -- Internal.
 create or replace function leasehold_internal.count_queue(
-    queue text, bulk text[], most bigint, up_to bigint, give_up timestamptz,
+    queue text, bulk text[], most bigint, up_to bigint, deadline timestamptz,
     out whole boolean, out running bigint, out ready bigint, out scheduled bigint, out retrying bigint,
     out length bigint, out watched_length bigint
 )
@@ -169,7 +169,7 @@ begin
         watched_length := watched_length + met.watched;
         whole := met.jobs <= most;
         exit when whole or (length > most and watched_length > coalesce(up_to, -1))
-                  or clock_timestamp() > give_up;
+                  or clock_timestamp() > deadline;
         last_deferred := met.deferred;
         last_priority := met.priority;
         last_at := met.scheduled_at;

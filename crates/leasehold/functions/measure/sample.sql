@@ -77,7 +77,7 @@ $$;
 
 -- Takes the whole sample in one statement, all or nothing, for callers of plain SQL. Returns the
 -- minute; null: another process takes it, or has taken it.
-create or replace function leasehold_internal.take_sample()
+create or replace function leasehold_internal.sample()
 returns timestamptz
 language plpgsql volatile security definer
 set search_path = leasehold, pg_temp set jit = off as $$

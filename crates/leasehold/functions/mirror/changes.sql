@@ -72,7 +72,7 @@ begin
         set version = greatest(g.version, excluded.version), gone_at = statement_timestamp();
 end $$;
 
--- Enqueues jobs for rows that changed, in the transaction that changed them: one per row. `befores` are
+-- Enqueues jobs for rows that changed, in the transaction that changed them: one per row. `former_versions` are
 -- the versions that the rows had; null for a row that did not exist. `deletions` are given for rows
 -- that are deleted: versions above those that the rows had.
 --
@@ -88,7 +88,7 @@ end $$;
 -- A job keeps the version that its row had before the first of its changes, and whether that was a
 -- deletion: the check excuses a row with a fresh job only if the store holds at least that.
 create or replace function leasehold_internal.mirror_saved(
-    mirror text, keys text[], befores bigint[], deletions bigint[] default null
+    mirror text, keys text[], former_versions bigint[], deletions bigint[] default null
 )
 returns void
 language plpgsql volatile security definer
@@ -145,11 +145,11 @@ begin
                -- The direct path writes no more than this: there is nothing to wait for.
                case when cardinality(keys) > 100 then statement_timestamp() else due end,
                late, with_tag, 2147483647
-          from leasehold_internal.mirror_befores(m.name, keys, befores) k;
+          from leasehold_internal.mirror_former_versions(m.name, keys, former_versions) k;
         return;
     end if;
     for one, stored in
-        select k.key, k.stored from leasehold_internal.mirror_befores(m.name, keys, befores) k order by 1
+        select k.key, k.stored from leasehold_internal.mirror_former_versions(m.name, keys, former_versions) k order by 1
     loop
         mark := leasehold_internal.mirror_mark(m.name, one);
         arguments := leasehold_internal.mirror_kwargs(m.key_kind, m.job_field, one);
@@ -195,20 +195,20 @@ begin
 end $$;
 
 -- Returns each key once, with what its job keeps of the row before the change. Empty: not known.
-create or replace function leasehold_internal.mirror_befores(mirror text, keys text[], befores bigint[])
+create or replace function leasehold_internal.mirror_former_versions(mirror text, keys text[], former_versions bigint[])
 returns table (key text, stored jsonb)
 language plpgsql stable set search_path = leasehold, pg_temp as $$
 #variable_conflict use_column
 begin
     return query
     select u.key collate "C",
-           case when befores is null then '{}'::jsonb
+           case when former_versions is null then '{}'::jsonb
                 when bool_and(u.before is null) and max(g.version) is not null
                 then jsonb_build_object('before', max(g.version), 'gone', true)
                 else jsonb_build_object('before', coalesce(min(u.before), 0)) end
-      from unnest(keys, befores) as u (key, before)
+      from unnest(keys, former_versions) as u (key, before)
       left join leasehold_internal.mirror_gone g
-        on u.before is null and g.mirror = mirror_befores.mirror and g.key = u.key
+        on u.before is null and g.mirror = mirror_former_versions.mirror and g.key = u.key
      group by 1;
 end $$;
 

@@ -3,7 +3,7 @@
 
 -- Takes the next range of a mirror's check. Returns no row if the range is not due or is being checked.
 -- A checker that dies blocks the range for two minutes.
-create or replace function leasehold_internal.take_check(name text)
+create or replace function leasehold_internal.claim_check(name text)
 returns table (token bigint, after text, round_started_at timestamptz)
 language sql volatile security definer set search_path = leasehold, pg_temp as $$
     update leasehold_internal.mirror m
@@ -13,7 +13,7 @@ language sql volatile security definer set search_path = leasehold, pg_temp as $
                                    else m.round_started_at end,
            round_rows = case when m.check_after is null then 0 else m.round_rows end,
            round_repaired = case when m.check_after is null then 0 else m.round_repaired end
-     where m.name = take_check.name
+     where m.name = claim_check.name
        and (m.check_due_at <= statement_timestamp()
             -- The clock was set back.
             or m.check_due_at > statement_timestamp() + m.check_every + interval '1 minute')
@@ -112,7 +112,7 @@ end $$;
 -- If more jobs wait than can be read in a second, every row that differs counts as different, and none
 -- gets a job: it may have one.
 create or replace function leasehold_internal.mirror_differs(
-    mirror text, began timestamptz, keys text[], kinds text[], sources bigint[], helds bigint[]
+    mirror text, began timestamptz, keys text[], kinds text[], sources bigint[], held_versions bigint[]
 )
 returns table (different int, made int)
 language plpgsql volatile security definer
@@ -128,7 +128,7 @@ begin
         select from leasehold.job j where j.queue = m.queue limit 500001) c) > 500000;
     with marked as materialized (
         select a.key, a.kind, a.source, a.held, j.enqueued_at as since
-          from unnest(keys, kinds, sources, helds) as a (key, kind, source, held)
+          from unnest(keys, kinds, sources, held_versions) as a (key, kind, source, held)
           left join leasehold_internal.idempotency_key i
             on i.queue = m.queue and i.key = leasehold_internal.mirror_mark(m.name, a.key)
           left join leasehold.job j on j.id = i.job_id
@@ -243,12 +243,12 @@ $$;
 
 -- Counts what a pass did, for the measures of each minute.
 create or replace function leasehold_internal.mirror_tally(
-    mirror text, queue text, tags text[], whats text[], ns bigint[]
+    mirror text, queue text, tags text[], events text[], counts bigint[]
 )
 returns void
 language plpgsql volatile security definer set search_path = leasehold, pg_temp as $$
 #variable_conflict use_column
 begin
     insert into leasehold_internal.tally (queue, tag, what, n, subject)
-    select mirror_tally.queue, t.tag, t.what, t.n, mirror_tally.mirror from unnest(tags, whats, ns) as t (tag, what, n);
+    select mirror_tally.queue, t.tag, t.what, t.n, mirror_tally.mirror from unnest(tags, events, counts) as t (tag, what, n);
 end $$;

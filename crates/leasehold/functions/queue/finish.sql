@@ -178,7 +178,7 @@ end $$;
 -- not count, and such jobs end when an attempt succeeds, or when they expire. Returns each job that the lease
 -- still held, with 'deferred', 'buried' or 'cancelled'. Internal.
 create or replace function leasehold_internal.defer_many(
-    ids bigint[], generation bigint, waits float8[], whys text[], counted boolean[]
+    ids bigint[], generation bigint, waits float8[], reasons text[], counted boolean[]
 )
 returns table (job_id bigint, outcome text)
 language plpgsql volatile security definer
@@ -210,7 +210,7 @@ begin
     end if;
     if spent <> '{}' then
         for job_id, outcome in
-            select o.id, o.why from unnest(ids, whys, counted) as o (id, why, counted)
+            select o.id, o.why from unnest(ids, reasons, counted) as o (id, why, counted)
              where o.counted and o.id = any (spent)
         loop
             perform leasehold_internal.bury_rows(array[job_id], generation, 'exhausted', outcome, holder);
@@ -228,7 +228,7 @@ begin
            errors = case when o.counted
                          then leasehold_internal.add_error(j.errors, j.attempts, holder, since, o.why)
                          else j.errors end
-      from unnest(ids, waits, whys, counted) as o (id, wait, why, counted)
+      from unnest(ids, waits, reasons, counted) as o (id, wait, why, counted)
      -- An array of one, not `=`: for a plain join the planner may read every job in the order of ids.
      where j.id = any (array[o.id]) and j.lease_generation = generation and j.held
     returning j.id, 'deferred';

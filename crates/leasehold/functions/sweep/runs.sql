@@ -237,7 +237,7 @@ $$;
 -- row is dead if it has no attempt left, or if its handler reported a final failure. Returns for each
 -- row how often it failed and whether it is dead.
 create or replace function leasehold_internal.fail_swept(
-    sweep text, keys text[], whys text[], finals boolean[], claim bigint, max_attempts int,
+    sweep text, keys text[], reasons text[], permanent boolean[], claim bigint, max_attempts int,
     base interval, cap interval
 )
 returns table (key text, attempts int, dead boolean)
@@ -252,7 +252,7 @@ begin
            case when not g.final and max_attempts > 1
                 then statement_timestamp() + leasehold_internal.backoff(1, base, cap) end,
            case when g.final or max_attempts <= 1 then statement_timestamp() end
-      from unnest(keys, whys, finals) as g (key, why, final)
+      from unnest(keys, reasons, permanent) as g (key, why, final)
      order by g.key
     on conflict on constraint sweep_failure_pkey do update
         set attempts = f.attempts + 1, claim = excluded.claim, last_error = excluded.last_error,

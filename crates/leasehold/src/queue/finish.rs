@@ -246,7 +246,7 @@ pub(crate) async fn defer(
 ) -> Result<Vec<(i64, Finished)>, CallError> {
     let ids: Vec<i64> = jobs.iter().map(|job| job.id.0).collect();
     let waits: Vec<f64> = jobs.iter().map(|job| seconds(job.wait)).collect();
-    let whys: Vec<String> = jobs.iter().map(|job| storable(job.why)).collect();
+    let reasons: Vec<String> = jobs.iter().map(|job| storable(job.why)).collect();
     let counted: Vec<bool> = jobs.iter().map(|job| job.counted).collect();
     let rows = link
         .query(
@@ -255,7 +255,7 @@ pub(crate) async fn defer(
                 (&ids, Type::INT8_ARRAY),
                 (&generation.0, Type::INT8),
                 (&waits, Type::FLOAT8_ARRAY),
-                (&whys, Type::TEXT_ARRAY),
+                (&reasons, Type::TEXT_ARRAY),
                 (&counted, Type::BOOL_ARRAY),
             ],
         )

@@ -193,13 +193,13 @@ impl SweepSession {
         }
         let sweep = &self.prepared.sweep;
         let keys: Vec<&str> = failures.iter().map(|(key, _)| key.as_str()).collect();
-        let whys: Vec<String> = failures.iter().map(|(_, why)| storable(&why.why)).collect();
-        let finals: Vec<bool> = failures.iter().map(|(_, why)| why.is_final).collect();
+        let reasons: Vec<String> = failures.iter().map(|(_, why)| storable(&why.why)).collect();
+        let permanent: Vec<bool> = failures.iter().map(|(_, why)| why.is_final).collect();
         let params = [
             (&keys as _, Type::TEXT_ARRAY),
             (&token.0 as _, Type::INT8),
-            (&whys as _, Type::TEXT_ARRAY),
-            (&finals as _, Type::BOOL_ARRAY),
+            (&reasons as _, Type::TEXT_ARRAY),
+            (&permanent as _, Type::BOOL_ARRAY),
             (&sweep.name as _, Type::TEXT),
             (&int(sweep.max_attempts) as _, Type::INT4),
             (&sweep.backoff.base.as_secs_f64() as _, Type::FLOAT8),

@@ -235,14 +235,14 @@ fn fail(words: &Words) -> String {
     format!(
         "with mine as materialized (\
              select {key}::text as key from {table} where {ours} order by {key} for no key update\
-         ), told as (\
-             select array_agg(g.key) as keys, array_agg(g.why) as whys, array_agg(g.final) as finals \
+         ), failed as (\
+             select array_agg(g.key) as keys, array_agg(g.why) as reasons, array_agg(g.final) as permanent \
                from unnest($1::text[], $3::text[], $4::boolean[]) as g (key, why, final) \
                join mine on mine.key = g.key\
          ) select f.key, f.attempts, f.dead \
-             from told, leasehold_internal.fail_swept($5, told.keys, told.whys, told.finals, $2, $6, \
+             from failed, leasehold_internal.fail_swept($5, failed.keys, failed.reasons, failed.permanent, $2, $6, \
                  make_interval(secs => $7), make_interval(secs => $8)) f \
-            where told.keys is not null"
+            where failed.keys is not null"
     )
 }
 

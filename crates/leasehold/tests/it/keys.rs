@@ -26,7 +26,7 @@ const DAY: f64 = 86_400.0;
 async fn window_over(sql: &Sql) {
     sql.run(
         "update leasehold_internal.idempotency_key \
-            set holds_until = now() - interval '1 second', look_again_at = null",
+            set holds_until = now() - interval '1 second', recheck_at = null",
     )
     .await;
 }

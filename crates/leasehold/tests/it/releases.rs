@@ -203,7 +203,7 @@ impl FormerWorker<'_> {
             "select leasehold_internal.extend_history()",
             "select leasehold_internal.drop_history(make_interval(secs => 604800))",
             "select leasehold_internal.sample_due()",
-            "select leasehold_internal.take_sample()",
+            "select leasehold_internal.sample()",
             "select leasehold_internal.register_worker('w', 'w', 'host', 1, '0.1.0', array['default'], array['note'], 4, 0, false)",
             "select leasehold_internal.unregister_worker('w')",
             "select leasehold_internal.lost_priority('default', array['note'])",

@@ -55,7 +55,7 @@ async fn doctor_fails_when_samples_are_missing_or_vanish() {
 async fn doctor_fails_when_samples_are_not_evaluated() {
     let (name, fixture) = ("evaluation", Fixture::new().await);
     is(&check(&fixture, name).await, "ok", "no sample to evaluate yet");
-    let only_sampled = async || fixture.sql("select leasehold_internal.take_sample()").await;
+    let only_sampled = async || fixture.sql("select leasehold_internal.sample()").await;
     only_sampled().await;
     // The sample has just been taken.
     is(&check(&fixture, name).await, "ok", "no sample to evaluate yet");

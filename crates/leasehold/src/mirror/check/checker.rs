@@ -206,7 +206,7 @@ impl Checker {
         if mirror.shared.throttle.is_cooling_down(Instant::now()) {
             return Ok(false);
         }
-        let sql = "select token, after, round_started_at from leasehold_internal.take_check($1)";
+        let sql = "select token, after, round_started_at from leasehold_internal.claim_check($1)";
         let taken = source.query(sql, &[(&mirror.name, Type::TEXT)]).await?;
         let Some(taken) = taken.first() else { return Ok(false) };
         let token: i64 = taken.get(0);

@@ -164,7 +164,7 @@ impl Comparer {
         let keys: Vec<&str> = found.iter().map(|one| one.key.as_str()).collect();
         let kinds: Vec<&str> = found.iter().map(|one| one.kind).collect();
         let sources: Vec<Option<i64>> = found.iter().map(|one| one.source).collect();
-        let helds: Vec<Option<i64>> = found.iter().map(|one| one.held).collect();
+        let held_versions: Vec<Option<i64>> = found.iter().map(|one| one.held).collect();
         let sql =
             "select different, made from leasehold_internal.mirror_differs($1, $2, $3, $4, $5, $6)";
         let params = [
@@ -173,7 +173,7 @@ impl Comparer {
             (&keys as _, Type::TEXT_ARRAY),
             (&kinds as _, Type::TEXT_ARRAY),
             (&sources as _, Type::INT8_ARRAY),
-            (&helds as _, Type::INT8_ARRAY),
+            (&held_versions as _, Type::INT8_ARRAY),
         ];
         let rows = self.source.query(sql, &params).await?;
         let number = |at: usize| {

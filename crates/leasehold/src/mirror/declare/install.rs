@@ -171,18 +171,20 @@ pub(super) fn install_sql(mirror: &Mirror, kind: KeyKind) -> String {
         quote_literal(&raise)
     );
     // Old and new rows have the same keys, so both lists have the same order.
-    let befores =
+    let former_versions =
         |table: &str| format!("array(select c.{version} from {table} c order by c.{key})");
     let inserted = format!(
         "{restore}perform leasehold_internal.mirror_saved({name}, keys,\n        \
          pg_catalog.array_fill(null::pg_catalog.int8, array[pg_catalog.cardinality(keys)]));"
     );
-    let updated =
-        format!("perform leasehold_internal.mirror_saved({name}, keys, {});", befores("former"));
+    let updated = format!(
+        "perform leasehold_internal.mirror_saved({name}, keys, {});",
+        former_versions("former")
+    );
     let removed = format!(
         "perform leasehold_internal.mirror_saved({name}, keys, {},\n        \
          array(select greatest(c.{version} + 1, {NOW}) from changed c order by c.{key}));",
-        befores("changed")
+        former_versions("changed")
     );
     for (what, rows, body) in [
         ("insert", "new table as changed", inserted),

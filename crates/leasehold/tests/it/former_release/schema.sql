@@ -295,11 +295,11 @@ create table leasehold_internal.idempotency_key (
     created_at timestamptz not null default statement_timestamp(),
     -- An expired key stays while its job waits. Pruning looks at it again at this time, and not before.
     -- `holds_until` cannot express that: it decides whether an enqueue creates a job.
-    look_again_at timestamptz,
+    recheck_at timestamptz,
     primary key (queue, key)
 );
 create index idempotency_key_prune_idx
-    on leasehold_internal.idempotency_key (greatest(holds_until, look_again_at));
+    on leasehold_internal.idempotency_key (greatest(holds_until, recheck_at));
 
 -- Marks that handlers set before and after an effect that must not repeat.
 create table leasehold_internal.once_marker (
@@ -434,7 +434,7 @@ comment on column leasehold.schema_version.release is 'The release that ran it.'
 comment on column leasehold.schema_version.oldest_reader is
     'The oldest release whose programs work with it.';
 
-insert into leasehold.schema_version (version, name, checksum, release, oldest_reader) values (1, 'jobs', '\x1877b0cc503629ed08bff1a5a6777f0170a760dc6448bc7e4311fbdd994fab5a', 999, 0) on conflict (version) do update set checksum = excluded.checksum, applied_at = statement_timestamp(), release = excluded.release, oldest_reader = excluded.oldest_reader;
+insert into leasehold.schema_version (version, name, checksum, release, oldest_reader) values (1, 'jobs', '\x08af2c536c6828ae60ecc36dec2ecf401bb4c7622eca84937a227e6c1e991b8e', 999, 0) on conflict (version) do update set checksum = excluded.checksum, applied_at = statement_timestamp(), release = excluded.release, oldest_reader = excluded.oldest_reader;
 -- The tables of the sweeps.
 --
 -- Why: a sweep works on rows of a user's table. What it needs to know besides them is here: one row per
@@ -1945,7 +1945,7 @@ end $$;
 -- not count, and such jobs end when an attempt succeeds, or when they expire. Returns each job that the lease
 -- still held, with 'deferred', 'buried' or 'cancelled'. Internal.
 create or replace function leasehold_internal.defer_many(
-    ids bigint[], generation bigint, waits float8[], whys text[], counted boolean[]
+    ids bigint[], generation bigint, waits float8[], reasons text[], counted boolean[]
 )
 returns table (job_id bigint, outcome text)
 language plpgsql volatile security definer
@@ -1977,7 +1977,7 @@ begin
     end if;
     if spent <> '{}' then
         for job_id, outcome in
-            select o.id, o.why from unnest(ids, whys, counted) as o (id, why, counted)
+            select o.id, o.why from unnest(ids, reasons, counted) as o (id, why, counted)
              where o.counted and o.id = any (spent)
         loop
             perform leasehold_internal.bury_rows(array[job_id], generation, 'exhausted', outcome, holder);
@@ -1995,7 +1995,7 @@ begin
            errors = case when o.counted
                          then leasehold_internal.add_error(j.errors, j.attempts, holder, since, o.why)
                          else j.errors end
-      from unnest(ids, waits, whys, counted) as o (id, wait, why, counted)
+      from unnest(ids, waits, reasons, counted) as o (id, wait, why, counted)
      -- An array of one, not `=`: for a plain join the planner may read every job in the order of ids.
      where j.id = any (array[o.id]) and j.lease_generation = generation and j.held
     returning j.id, 'deferred';
@@ -3349,12 +3349,12 @@ begin
     -- A key stays while its job waits or runs. Look for its job after the key is locked, in another
     -- statement: one that looked before would miss a job that was created meanwhile.
     select array_agg(e.queue), array_agg(e.key), to_json(max(e.due)) #>> '{}' into queues, keys, reached
-      from (select k.queue, k.key, greatest(k.holds_until, k.look_again_at) as due
+      from (select k.queue, k.key, greatest(k.holds_until, k.recheck_at) as due
               from leasehold_internal.idempotency_key k
-             where greatest(k.holds_until, k.look_again_at) < statement_timestamp()
-               and greatest(k.holds_until, k.look_again_at)
+             where greatest(k.holds_until, k.recheck_at) < statement_timestamp()
+               and greatest(k.holds_until, k.recheck_at)
                    >= coalesce(after::timestamptz, timestamptz '-infinity')
-             order by greatest(k.holds_until, k.look_again_at)
+             order by greatest(k.holds_until, k.recheck_at)
              limit up_to for update skip locked) e;
     delete from leasehold_internal.idempotency_key k
      using unnest(queues, keys) as old (queue, key)
@@ -3366,7 +3366,7 @@ begin
     -- would read a million keyed jobs that wait for next week.
     if removed < coalesce(cardinality(keys), 0) then
         update leasehold_internal.idempotency_key k
-           set look_again_at = least(
+           set recheck_at = least(
                 greatest(j.scheduled_at, statement_timestamp() + least(greatest(
                     (statement_timestamp() - k.created_at) / 2, interval '1 minute'), interval '6 hours')),
                 statement_timestamp() + interval '1 day')
@@ -3843,7 +3843,7 @@ $$;
 -- row is dead if it has no attempt left, or if its handler reported a final failure. Returns for each
 -- row how often it failed and whether it is dead.
 create or replace function leasehold_internal.fail_swept(
-    sweep text, keys text[], whys text[], finals boolean[], claim bigint, max_attempts int,
+    sweep text, keys text[], reasons text[], permanent boolean[], claim bigint, max_attempts int,
     base interval, cap interval
 )
 returns table (key text, attempts int, dead boolean)
@@ -3858,7 +3858,7 @@ begin
            case when not g.final and max_attempts > 1
                 then statement_timestamp() + leasehold_internal.backoff(1, base, cap) end,
            case when g.final or max_attempts <= 1 then statement_timestamp() end
-      from unnest(keys, whys, finals) as g (key, why, final)
+      from unnest(keys, reasons, permanent) as g (key, why, final)
      order by g.key
     on conflict on constraint sweep_failure_pkey do update
         set attempts = f.attempts + 1, claim = excluded.claim, last_error = excluded.last_error,
@@ -4073,7 +4073,7 @@ begin
         set version = greatest(g.version, excluded.version), gone_at = statement_timestamp();
 end $$;
 
--- Enqueues jobs for rows that changed, in the transaction that changed them: one per row. `befores` are
+-- Enqueues jobs for rows that changed, in the transaction that changed them: one per row. `former_versions` are
 -- the versions that the rows had; null for a row that did not exist. `deletions` are given for rows
 -- that are deleted: versions above those that the rows had.
 --
@@ -4089,7 +4089,7 @@ end $$;
 -- A job keeps the version that its row had before the first of its changes, and whether that was a
 -- deletion: the check excuses a row with a fresh job only if the store holds at least that.
 create or replace function leasehold_internal.mirror_saved(
-    mirror text, keys text[], befores bigint[], deletions bigint[] default null
+    mirror text, keys text[], former_versions bigint[], deletions bigint[] default null
 )
 returns void
 language plpgsql volatile security definer
@@ -4146,11 +4146,11 @@ begin
                -- The direct path writes no more than this: there is nothing to wait for.
                case when cardinality(keys) > 100 then statement_timestamp() else due end,
                late, with_tag, 2147483647
-          from leasehold_internal.mirror_befores(m.name, keys, befores) k;
+          from leasehold_internal.mirror_former_versions(m.name, keys, former_versions) k;
         return;
     end if;
     for one, stored in
-        select k.key, k.stored from leasehold_internal.mirror_befores(m.name, keys, befores) k order by 1
+        select k.key, k.stored from leasehold_internal.mirror_former_versions(m.name, keys, former_versions) k order by 1
     loop
         mark := leasehold_internal.mirror_mark(m.name, one);
         arguments := leasehold_internal.mirror_kwargs(m.key_kind, m.job_field, one);
@@ -4196,20 +4196,20 @@ begin
 end $$;
 
 -- Returns each key once, with what its job keeps of the row before the change. Empty: not known.
-create or replace function leasehold_internal.mirror_befores(mirror text, keys text[], befores bigint[])
+create or replace function leasehold_internal.mirror_former_versions(mirror text, keys text[], former_versions bigint[])
 returns table (key text, stored jsonb)
 language plpgsql stable set search_path = leasehold, pg_temp as $$
 #variable_conflict use_column
 begin
     return query
     select u.key collate "C",
-           case when befores is null then '{}'::jsonb
+           case when former_versions is null then '{}'::jsonb
                 when bool_and(u.before is null) and max(g.version) is not null
                 then jsonb_build_object('before', max(g.version), 'gone', true)
                 else jsonb_build_object('before', coalesce(min(u.before), 0)) end
-      from unnest(keys, befores) as u (key, before)
+      from unnest(keys, former_versions) as u (key, before)
       left join leasehold_internal.mirror_gone g
-        on u.before is null and g.mirror = mirror_befores.mirror and g.key = u.key
+        on u.before is null and g.mirror = mirror_former_versions.mirror and g.key = u.key
      group by 1;
 end $$;
 
@@ -4315,7 +4315,7 @@ end $$;
 
 -- Takes the next range of a mirror's check. Returns no row if the range is not due or is being checked.
 -- A checker that dies blocks the range for two minutes.
-create or replace function leasehold_internal.take_check(name text)
+create or replace function leasehold_internal.claim_check(name text)
 returns table (token bigint, after text, round_started_at timestamptz)
 language sql volatile security definer set search_path = leasehold, pg_temp as $$
     update leasehold_internal.mirror m
@@ -4325,7 +4325,7 @@ language sql volatile security definer set search_path = leasehold, pg_temp as $
                                    else m.round_started_at end,
            round_rows = case when m.check_after is null then 0 else m.round_rows end,
            round_repaired = case when m.check_after is null then 0 else m.round_repaired end
-     where m.name = take_check.name
+     where m.name = claim_check.name
        and (m.check_due_at <= statement_timestamp()
             -- The clock was set back.
             or m.check_due_at > statement_timestamp() + m.check_every + interval '1 minute')
@@ -4424,7 +4424,7 @@ end $$;
 -- If more jobs wait than can be read in a second, every row that differs counts as different, and none
 -- gets a job: it may have one.
 create or replace function leasehold_internal.mirror_differs(
-    mirror text, began timestamptz, keys text[], kinds text[], sources bigint[], helds bigint[]
+    mirror text, began timestamptz, keys text[], kinds text[], sources bigint[], held_versions bigint[]
 )
 returns table (different int, made int)
 language plpgsql volatile security definer
@@ -4440,7 +4440,7 @@ begin
         select from leasehold.job j where j.queue = m.queue limit 500001) c) > 500000;
     with marked as materialized (
         select a.key, a.kind, a.source, a.held, j.enqueued_at as since
-          from unnest(keys, kinds, sources, helds) as a (key, kind, source, held)
+          from unnest(keys, kinds, sources, held_versions) as a (key, kind, source, held)
           left join leasehold_internal.idempotency_key i
             on i.queue = m.queue and i.key = leasehold_internal.mirror_mark(m.name, a.key)
           left join leasehold.job j on j.id = i.job_id
@@ -4555,14 +4555,14 @@ $$;
 
 -- Counts what a pass did, for the measures of each minute.
 create or replace function leasehold_internal.mirror_tally(
-    mirror text, queue text, tags text[], whats text[], ns bigint[]
+    mirror text, queue text, tags text[], events text[], counts bigint[]
 )
 returns void
 language plpgsql volatile security definer set search_path = leasehold, pg_temp as $$
 #variable_conflict use_column
 begin
     insert into leasehold_internal.tally (queue, tag, what, n, subject)
-    select mirror_tally.queue, t.tag, t.what, t.n, mirror_tally.mirror from unnest(tags, whats, ns) as t (tag, what, n);
+    select mirror_tally.queue, t.tag, t.what, t.n, mirror_tally.mirror from unnest(tags, events, counts) as t (tag, what, n);
 end $$;
 
 -- Which sets of documents a mirror has, how far a rebuild is, and the orders of operators.
@@ -4842,7 +4842,7 @@ $$;
 
 -- Takes the whole sample in one statement, all or nothing, for callers of plain SQL. Returns the
 -- minute; null: another process takes it, or has taken it.
-create or replace function leasehold_internal.take_sample()
+create or replace function leasehold_internal.sample()
 returns timestamptz
 language plpgsql volatile security definer
 set search_path = leasehold, pg_temp set jit = off as $$
@@ -5025,10 +5025,10 @@ end $$;
 
 -- Counts the jobs of a queue by the index, in pieces; it is stable, so that all of them are read as of
 -- the calling statement. Ends when there are no more (`whole`); when it has counted more than `most`
--- and, if `up_to` is given, more than that without bulk work; or at `give_up` (null: no time limit).
+-- and, if `up_to` is given, more than that without bulk work; or at `deadline` (null: no time limit).
 -- Internal.
 create or replace function leasehold_internal.count_queue(
-    queue text, bulk text[], most bigint, up_to bigint, give_up timestamptz,
+    queue text, bulk text[], most bigint, up_to bigint, deadline timestamptz,
     out whole boolean, out running bigint, out ready bigint, out scheduled bigint, out retrying bigint,
     out length bigint, out watched_length bigint
 )
@@ -5087,7 +5087,7 @@ begin
         watched_length := watched_length + met.watched;
         whole := met.jobs <= most;
         exit when whole or (length > most and watched_length > coalesce(up_to, -1))
-                  or clock_timestamp() > give_up;
+                  or clock_timestamp() > deadline;
         last_deferred := met.deferred;
         last_priority := met.priority;
         last_at := met.scheduled_at;
@@ -6470,7 +6470,7 @@ begin
         to leasehold_producer, leasehold_worker;
     grant execute on function
         leasehold_internal.fingerprint, leasehold_internal.declare_mirror, leasehold_internal.mirror_entomb,
-        leasehold_internal.mirror_recovered, leasehold_internal.take_check,
+        leasehold_internal.mirror_recovered, leasehold_internal.claim_check,
         leasehold_internal.end_check, leasehold_internal.publish_check, leasehold_internal.mirror_differs,
         leasehold_internal.mirror_equal, leasehold_internal.mirror_seen, leasehold_internal.mirror_old_gone,
         leasehold_internal.mirror_forgotten, leasehold_internal.mirror_tally,
@@ -6490,7 +6490,7 @@ begin
         leasehold_internal.prune_kind, leasehold_internal.prune_measures, leasehold_internal.extend_history,
         leasehold_internal.drop_history, leasehold.housekeep, leasehold_internal.fire_schedule,
         leasehold_internal.retire_schedule, leasehold_internal.undeclared_schedules,
-        leasehold_internal.sample_due, leasehold_internal.take_sample, leasehold_internal.begin_sample,
+        leasehold_internal.sample_due, leasehold_internal.sample, leasehold_internal.begin_sample,
         leasehold_internal.measure_part, leasehold_internal.end_sample, leasehold_internal.recount_queues,
         leasehold_internal.alarm_snapshot, leasehold_internal.apply_alarms
         to leasehold_housekeeper;

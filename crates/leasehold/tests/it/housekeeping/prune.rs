@@ -30,7 +30,7 @@ async fn c25_expired_keys_of_waiting_jobs_are_not_read_again() {
     assert_eq!(prune_keys(&sql).await, (true, 0, false, false), "nothing is read a second time");
     let looks: Vec<bool> = all(
         &sql.client,
-        "select look_again_at between now() + interval '23 hours' and now() + interval '25 hours' \
+        "select recheck_at between now() + interval '23 hours' and now() + interval '25 hours' \
            from leasehold_internal.idempotency_key order by key",
         &[],
     )
@@ -49,7 +49,7 @@ async fn c25_expired_keys_of_waiting_jobs_are_not_read_again() {
     assert!(new && id > 0);
     sql.run("delete from leasehold.job").await;
     sql.run(
-        "update leasehold_internal.idempotency_key set look_again_at = now() - interval '1 second'",
+        "update leasehold_internal.idempotency_key set recheck_at = now() - interval '1 second'",
     )
     .await;
     assert_eq!(prune_keys(&sql).await, (true, 2, false, true));

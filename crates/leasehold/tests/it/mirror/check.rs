@@ -300,13 +300,13 @@ async fn range_of_a_dead_worker_is_taken_by_another_worker() {
     let margin = Margin::new().await;
     margin.write(&["a"]).await;
     margin.pass().await;
-    let take = "select count(*) from leasehold_internal.take_check('notes')";
+    let take = "select count(*) from leasehold_internal.claim_check('notes')";
     assert_eq!(margin.count(take).await, 1);
     assert_eq!(margin.count(take).await, 0, "another worker has the range");
     margin
         .sql("update leasehold_internal.mirror set check_busy_until = now() - interval '1 second'")
         .await;
-    let token = margin.count("select token from leasehold_internal.take_check('notes')").await;
+    let token = margin.count("select token from leasehold_internal.claim_check('notes')").await;
     let end = |token: i64| {
         format!(
             "select leasehold_internal.end_check('notes', {token}, null, 1, 0, interval '0')::int"
@@ -337,7 +337,7 @@ async fn check_proves_nothing_while_the_store_is_down() {
 async fn d14_check_that_keeps_failing_is_reported_and_stops_no_purge() {
     let margin = Margin::new().await;
     margin
-        .sql("alter function leasehold_internal.take_check(text) rename to take_check_away")
+        .sql("alter function leasehold_internal.claim_check(text) rename to claim_check_away")
         .await;
     let mut worker = run(margin.engine.worker().mirror(margin.mirror()));
     let error = wait_for(&mut worker.events, |event| match event {
@@ -347,7 +347,7 @@ async fn d14_check_that_keeps_failing_is_reported_and_stops_no_purge() {
         _ => None,
     })
     .await;
-    assert!(error.contains("take_check"), "{error}");
+    assert!(error.contains("claim_check"), "{error}");
     worker.stop().await;
 }
 
@@ -355,7 +355,7 @@ async fn d14_check_that_keeps_failing_is_reported_and_stops_no_purge() {
 async fn c25_old_deletions_are_forgotten_while_check_and_marks_fail() {
     let margin = Margin::new().await;
     margin
-        .sql("alter function leasehold_internal.take_check(text) rename to take_check_away")
+        .sql("alter function leasehold_internal.claim_check(text) rename to claim_check_away")
         .await;
     margin
         .sql(
@@ -381,9 +381,9 @@ async fn c25_marks_of_a_mirror_are_pruned_with_the_keys() {
     assert_eq!((margin.count(marks).await, margin.count(prune).await), (3, 0), "their jobs wait");
     // The next call does not read them again.
     let due = "select count(*) from leasehold_internal.idempotency_key \
-               where greatest(holds_until, look_again_at) < statement_timestamp()";
+               where greatest(holds_until, recheck_at) < statement_timestamp()";
     assert_eq!(margin.count(due).await, 0);
     margin.pass().await;
-    margin.sql("update leasehold_internal.idempotency_key set look_again_at = now()").await;
+    margin.sql("update leasehold_internal.idempotency_key set recheck_at = now()").await;
     assert_eq!((margin.count(prune).await, margin.count(marks).await), (3, 0));
 }

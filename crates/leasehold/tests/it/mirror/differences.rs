@@ -139,7 +139,7 @@ async fn f15_check_that_stalled_keeps_differences_that_another_noted_since() {
 async fn f15_round_begins_anew_when_the_store_searches_another_set() {
     let margin = Margin::new().await;
     margin.sql("select leasehold_internal.mirror_serves('notes', 'one')").await;
-    let take = "select token, after, round_started_at from leasehold_internal.take_check('notes')";
+    let take = "select token, after, round_started_at from leasehold_internal.claim_check('notes')";
     let end = "select leasehold_internal.end_check('notes', $1, $2, 10, 0, interval '0')";
     let first = margin.client.query_one(take, &[]).await.expect("a range");
     let began: Timestamp = first.get(2);

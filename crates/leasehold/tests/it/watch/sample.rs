@@ -38,7 +38,7 @@ async fn one_process_takes_the_sample_of_a_minute() {
 async fn sampler_that_dies_leaves_the_minute_to_the_next() {
     let sql = Sql::new().await;
     let dying = sql.actor().await;
-    run(&dying, "begin; select leasehold_internal.take_sample()").await;
+    run(&dying, "begin; select leasehold_internal.sample()").await;
     // Another session takes the sample, so this one does not wait for it.
     assert_eq!(measure::sample(&sql.client).await.unwrap(), None);
     drop(dying);
@@ -128,7 +128,7 @@ async fn h26_job_with_an_infinite_due_time_keeps_no_age_from_being_measured() {
          ('note', 'default', now() - interval '2 hours')",
     )
     .await;
-    run(&sql.client, "select leasehold_internal.take_sample()").await;
+    run(&sql.client, "select leasehold_internal.sample()").await;
     let age = value(&sql.client, "queue", "default", "oldest_ready_age").await;
     assert!((7200.0..9000.0).contains(&age), "{age}");
     assert!(value(&sql.client, "queue", "odd", "oldest_ready_age").await > 9000.0);
