@@ -105,9 +105,9 @@ impl Failure {
     }
 
     /// Names the database that could not be reached.
-    pub fn at(self, place: &str) -> Self {
+    pub fn at(self, address: &str) -> Self {
         match (self.code, &self.hint) {
-            (Code::Unreachable, None) => self.hint(format!("tried {place}")),
+            (Code::Unreachable, None) => self.hint(format!("tried {address}")),
             _ => self,
         }
     }

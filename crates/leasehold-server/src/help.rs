@@ -65,11 +65,11 @@ fn without_global_options(command: Command) -> Command {
 mod tests {
     use super::*;
 
-    /// Calls `look` with each command and its path, such as `jobs list`.
-    fn each_command(command: &Command, path: &str, look: &mut dyn FnMut(&str, &Command)) {
-        look(path, command);
+    /// Calls `visit` with each command and its path, such as `jobs list`.
+    fn each_command(command: &Command, path: &str, visit: &mut dyn FnMut(&str, &Command)) {
+        visit(path, command);
         for sub in command.get_subcommands() {
-            each_command(sub, format!("{path} {}", sub.get_name()).trim(), look);
+            each_command(sub, format!("{path} {}", sub.get_name()).trim(), visit);
         }
     }
 

@@ -34,8 +34,8 @@ impl Address {
 
     /// A line for the start of a long-running process: the database, and which setting names it.
     pub fn line(&self) -> String {
-        let place = describe(self.database.config());
-        format!("{:<13} {place} (named by {})", "database", self.origin)
+        let address = describe(self.database.config());
+        format!("{:<13} {address} (named by {})", "database", self.origin)
     }
 }
 

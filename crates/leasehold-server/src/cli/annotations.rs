@@ -225,8 +225,8 @@ async fn forget(notes: &Annotations, yes: bool, common: &Common) -> Result<(), F
     let former = notes.forget_index().await?;
     let answer = json!({ "former": former });
     common.out().one("index", &answer, |_| match &former {
-        Some(place) => {
-            format!("index {place} is forgotten; the next leasehold serve records its own")
+        Some(location) => {
+            format!("index {location} is forgotten; the next leasehold serve records its own")
         }
         None => "no index is recorded; the next leasehold serve records its own".to_owned(),
     })

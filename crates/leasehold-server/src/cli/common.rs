@@ -89,8 +89,8 @@ impl Common {
     /// Opens the engine on that database; the schema must be current.
     pub async fn engine(&self) -> Result<Leasehold, Failure> {
         let database = self.database()?;
-        let place = address::describe(database.config());
-        Leasehold::from_database(database).await.map_err(|error| Failure::from(error).at(&place))
+        let address = address::describe(database.config());
+        Leasehold::from_database(database).await.map_err(|error| Failure::from(error).at(&address))
     }
 
     /// Opens one session for a command. The schema must be current.
@@ -105,10 +105,11 @@ impl Common {
     /// Opens one session, whatever the schema.
     pub async fn bare_db(&self) -> Result<Db, Failure> {
         let database = self.database()?;
-        let place = address::describe(database.config());
+        let address = address::describe(database.config());
         // A session shared through a pooler must not get our settings.
-        database.probe_pooler().await.map_err(|error| Failure::from(error).at(&place))?;
-        let session = database.connect().await.map_err(|error| Failure::from(error).at(&place))?;
+        database.probe_pooler().await.map_err(|error| Failure::from(error).at(&address))?;
+        let session =
+            database.connect().await.map_err(|error| Failure::from(error).at(&address))?;
         Ok(Db::new(session, self.timeout))
     }
 }

@@ -124,7 +124,7 @@ pub fn services(engine: &Leasehold, stopping: &Stopping, out: Out) -> Vec<Servic
         Service::new(
             "status",
             "prints a line on stderr every 3 s; for more: leasehold jobs list, leasehold queues list",
-            producer::tell(engine.clone(), stopping.clone(), out),
+            producer::print_status(engine.clone(), stopping.clone(), out),
         ),
     ]
 }

@@ -85,8 +85,9 @@ async fn serve(
     signals: Signals,
 ) -> Result<Stopped, Failure> {
     let database = leasehold::database::Database::new(server.url())?;
-    let place = address::describe(database.config());
-    let mut session = database.connect().await.map_err(|error| Failure::from(error).at(&place))?;
+    let address = address::describe(database.config());
+    let mut session =
+        database.connect().await.map_err(|error| Failure::from(error).at(&address))?;
     leasehold::database::Database::check_server(&session).await?;
     let mut applied = migrate::up(&mut session).await?;
     let store = args.pasting.store(server);
@@ -121,7 +122,7 @@ async fn serve(
     if let Some(ways) = args.alarms.ways()? {
         services.push(ways.service(&engine, &stopping).await?);
     }
-    announce(out, server, &place, applied.len())?;
+    announce(out, server, &address, applied.len())?;
     let notes = first_steps(out, server, link.as_deref());
     run::announce_and_run(out, services, &notes, stopper, signals).await
 }
@@ -132,14 +133,14 @@ fn housekeeping(engine: &Leasehold, stopping: &Stopping) -> Service {
     crate::housekeeping::service(engine, "dev", says, stopping)
 }
 
-fn announce(out: Out, server: &Server, place: &str, applied: usize) -> Result<(), Failure> {
+fn announce(out: Out, server: &Server, address: &str, applied: usize) -> Result<(), Failure> {
     let migrated = match applied {
         0 => "schema current".to_owned(),
         applied => crate::text::count(applied, "migration") + " applied",
     };
     match server {
         Server::Named { origin, .. } => {
-            out.print(&format!("{:<13} {place} (named by {origin}), {migrated}", "database"))?;
+            out.print(&format!("{:<13} {address} (named by {origin}), {migrated}", "database"))?;
         }
         Server::Private { postgres, .. } => {
             out.print(&format!(

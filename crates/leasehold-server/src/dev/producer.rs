@@ -11,7 +11,7 @@ use crate::run::Stopping;
 
 /// The producer pauses while more jobs than this wait: a demo must not fill a disk.
 const ENOUGH: i64 = 2000;
-const TELL_EVERY: Duration = Duration::from_secs(3);
+const STATUS_EVERY: Duration = Duration::from_secs(3);
 
 const NAMES: [&str; 6] = ["ada", "grace", "edsger", "barbara", "tony", "leslie"];
 const TEMPLATES: [&str; 3] = ["welcome", "order-confirmed", "password-reset"];
@@ -81,11 +81,11 @@ async fn waiting(engine: &Leasehold) -> Result<i64, Failure> {
 }
 
 /// Prints a status line every few seconds, from the database.
-pub async fn tell(engine: Leasehold, stopping: Stopping, out: Out) -> Result<(), Failure> {
+pub async fn print_status(engine: Leasehold, stopping: Stopping, out: Out) -> Result<(), Failure> {
     loop {
         tokio::select! {
             () = stopping.clone().asked() => return Ok(()),
-            () = tokio::time::sleep(TELL_EVERY) => {}
+            () = tokio::time::sleep(STATUS_EVERY) => {}
         }
         match status(&engine).await {
             Ok(line) => out.note(line),

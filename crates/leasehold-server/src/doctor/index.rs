@@ -11,19 +11,19 @@ const CHECK: &str = "search index";
 /// Returns `None` if no directory is named: doctor does not know those of other processes.
 pub fn examine(dir: Option<&Path>) -> Option<Finding> {
     let dir = dir?;
-    let place = dir.display();
+    let path = dir.display();
     Some(match is_open_to_others(dir) {
-        Ok(false) => Finding::ok(CHECK, format!("{place}, readable by its owner only")),
+        Ok(false) => Finding::ok(CHECK, format!("{path}, readable by its owner only")),
         Ok(true) => Finding::warn(
             CHECK,
             format!(
-                "other users of this machine can read {place}, which holds notes of closed groups"
+                "other users of this machine can read {path}, which holds notes of closed groups"
             ),
-            format!("restrict it: chmod -R go= {place}"),
+            format!("restrict it: chmod -R go= {path}"),
         ),
         Err(error) => Finding::warn(
             CHECK,
-            format!("{place} could not be checked: {error}"),
+            format!("{path} could not be checked: {error}"),
             "name the directory that leasehold serve uses, and run doctor as its user",
         ),
     })

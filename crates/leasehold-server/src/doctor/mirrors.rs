@@ -123,7 +123,7 @@ async fn equal(db: &Db) -> Result<Finding, Failure> {
         let (mirror, differences, differs): (&str, i64, Option<f64>) =
             (row.get(0), row.get(1), row.get(2));
         let (age, ever, round): (f64, bool, f64) = (row.get(3), row.get(4), row.get(5));
-        let look = format!(
+        let advice = format!(
             "list the rows: leasehold mirrors differences {mirror}; then dead jobs: leasehold dead list"
         );
         if let Some(differs) = differs.filter(|differs| *differs > DIFFERS) {
@@ -131,12 +131,12 @@ async fn equal(db: &Db) -> Result<Finding, Failure> {
                 "{mirror}: {differences} rows differ, the oldest for {}: repairs fail",
                 seconds(differs)
             );
-            troubles.push(Trouble::new(text, look));
+            troubles.push(Trouble::new(text, advice));
         } else if age > UNEQUAL + 2.0 * round {
             let since = if ever { "was last equal" } else { "was never equal, created" };
             troubles.push(Trouble::new(
                 format!("{mirror}: {since} {} ago; {differences} rows differ", seconds(age)),
-                look,
+                advice,
             ));
         } else if ever {
             words.push(format!("{mirror} as of {} ago", seconds(age)));

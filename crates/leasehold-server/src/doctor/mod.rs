@@ -61,7 +61,7 @@ async fn examine(args: &Args, common: &Common) -> Result<(Vec<Finding>, bool), F
     let found = common.address()?;
     // A standby is examined, too: the finding is that it is one.
     let database = found.database.for_reading();
-    let place = address::describe(database.config());
+    let address = address::describe(database.config());
     let connecting = async {
         let pooled = database.probe_pooler().await?;
         Ok::<_, leasehold::ConnectError>((pooled, database.connect().await?))
@@ -69,13 +69,13 @@ async fn examine(args: &Args, common: &Common) -> Result<(Vec<Finding>, bool), F
     let (pooled, session) = match connecting.await {
         Ok(connected) => connected,
         Err(error) => {
-            let advice = format!("start the server, or correct {}; tried {place}", found.origin);
+            let advice = format!("start the server, or correct {}; tried {address}", found.origin);
             return Ok((vec![Finding::fail("reachable", error.to_string(), advice)], true));
         }
     };
     let db = Db::new(session, common.timeout());
     let mut findings =
-        vec![Finding::ok("reachable", format!("{place}, named by {}", found.origin))];
+        vec![Finding::ok("reachable", format!("{address}, named by {}", found.origin))];
     findings.extend(server::examine(&db, pooled).await);
     findings.extend(index::examine(args.annotations_index.as_deref()));
     findings.extend(path::examine(&db, &database).await);

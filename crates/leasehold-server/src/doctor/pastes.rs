@@ -10,13 +10,13 @@ const CHECK: &str = "paste store";
 
 /// Returns `None` if no paste service has started yet.
 pub async fn examine(db: &Db) -> Option<Finding> {
-    match look(db).await {
+    match read(db).await {
         Ok(found) => found,
         Err(failure) => Some(Finding::unknown(CHECK, &failure)),
     }
 }
 
-async fn look(db: &Db) -> Result<Option<Finding>, Failure> {
+async fn read(db: &Db) -> Result<Option<Finding>, Failure> {
     let there = "select to_regclass('pastes.store') is not null";
     if !db.one(there, &[]).await?.get::<_, bool>(0) {
         return Ok(None);
@@ -31,26 +31,26 @@ async fn look(db: &Db) -> Result<Option<Finding>, Failure> {
 
 /// Checks only the folder itself: a user who cannot enter it cannot reach anything below it.
 fn examine_folder(folder: &Path) -> Finding {
-    let place = folder.display();
+    let path = folder.display();
     let meta = match std::fs::metadata(folder) {
         Ok(meta) => meta,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            return Finding::ok(CHECK, format!("{place} is not on this machine"));
+            return Finding::ok(CHECK, format!("{path} is not on this machine"));
         }
         Err(error) => {
             let advice = "run doctor as the user that runs the service";
-            return Finding::warn(CHECK, format!("{place} could not be checked: {error}"), advice);
+            return Finding::warn(CHECK, format!("{path} could not be checked: {error}"), advice);
         }
     };
     match mode(&meta) & 0o077 {
-        0 => Finding::ok(CHECK, format!("{place}, readable by its owner only")),
+        0 => Finding::ok(CHECK, format!("{path}, readable by its owner only")),
         _ => Finding::warn(
             CHECK,
             format!(
-                "{place} has mode {:o}: other users of this machine can read every paste",
+                "{path} has mode {:o}: other users of this machine can read every paste",
                 mode(&meta) & 0o777
             ),
-            format!("restrict it: chmod 700 {place}"),
+            format!("restrict it: chmod 700 {path}"),
         ),
     }
 }

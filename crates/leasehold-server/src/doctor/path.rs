@@ -36,17 +36,17 @@ async fn wake_up(db: &Db, database: &Database) -> Result<Finding, Failure> {
         ));
     }
     let word = format!("doctor-{}", uuid::Uuid::new_v4().simple());
-    let (heard, mut hearing) = tokio::sync::mpsc::channel::<()>(1);
+    let (received, mut receiving) = tokio::sync::mpsc::channel::<()>(1);
     let expected = word.clone();
     let listening = database.listen(move |queue| {
         if queue == expected {
             // One notification is enough.
-            let _ = heard.try_send(());
+            let _ = received.try_send(());
         }
     });
     let (_session, _ended) = listening.await?;
     db.query("select pg_notify('leasehold_wake', $1)", &[(&word, Type::TEXT)]).await?;
-    Ok(match tokio::time::timeout(Duration::from_secs(5), hearing.recv()).await {
+    Ok(match tokio::time::timeout(Duration::from_secs(5), receiving.recv()).await {
         Ok(Some(())) => Finding::ok("wake-up", "NOTIFY arrives"),
         _ => Finding::warn(
             "wake-up",

@@ -10,13 +10,13 @@ const LATE: f64 = 300.0;
 
 /// Returns nothing if there are no sweeps.
 pub async fn examine(db: &Db) -> Vec<Finding> {
-    match look(db).await {
+    match read(db).await {
         Ok(found) => Vec::from_iter(found),
         Err(failure) => vec![Finding::unknown("sweeps", &failure)],
     }
 }
 
-async fn look(db: &Db) -> Result<Option<Finding>, Failure> {
+async fn read(db: &Db) -> Result<Option<Finding>, Failure> {
     let sql = "select s.name, s.state, s.paused_by, \
                       extract(epoch from statement_timestamp() - s.next_run_at)::float8, \
                       extract(epoch from statement_timestamp() - coalesce(s.watchdog_ran_at, w.created_at) \

@@ -49,9 +49,9 @@ impl From<Size> for usize {
 }
 
 /// Sets a value if one is given.
-pub fn set<T>(place: &mut T, given: Option<impl Into<T>>) {
+pub fn set<T>(setting: &mut T, given: Option<impl Into<T>>) {
     if let Some(given) = given {
-        *place = given.into();
+        *setting = given.into();
     }
 }
 

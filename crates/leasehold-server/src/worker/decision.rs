@@ -53,10 +53,10 @@ pub fn decide(end: End, stdout: &[u8], stderr: &[u8]) -> JobResult {
 }
 
 fn error_text(how: &str, stderr: &[u8]) -> String {
-    let said = String::from_utf8_lossy(stderr);
-    match said.trim() {
+    let output = String::from_utf8_lossy(stderr);
+    match output.trim() {
         "" => how.to_owned(),
-        said => format!("{how}: {said}"),
+        output => format!("{how}: {output}"),
     }
 }
 
@@ -64,8 +64,8 @@ fn error_text(how: &str, stderr: &[u8]) -> String {
 fn last_word(stdout: &[u8]) -> JobResult {
     let text = String::from_utf8_lossy(stdout);
     let line = text.trim_end().lines().next_back().unwrap_or_default().trim();
-    let said = match serde_json::from_str(line) {
-        Ok(Value::Object(said)) => said,
+    let object = match serde_json::from_str(line) {
+        Ok(Value::Object(object)) => object,
         // Malformed, or cut at its beginning, but a decision: treating it as done would lose the job.
         // It has a brace: plain text may quote these words, as `action="cancel"` does.
         Err(_)
@@ -76,12 +76,12 @@ fn last_word(stdout: &[u8]) -> JobResult {
         }
         _ => return Ok(Outcome::Complete),
     };
-    let verbs: Vec<&str> = VERBS.into_iter().filter(|verb| said.contains_key(*verb)).collect();
-    let text = |key: &str| said.get(key).and_then(Value::as_str);
+    let verbs: Vec<&str> = VERBS.into_iter().filter(|verb| object.contains_key(*verb)).collect();
+    let text = |key: &str| object.get(key).and_then(Value::as_str);
     let time = |key: &str| {
         text(key).and_then(|text| parse_duration(text).ok()).map(|time| time.min(LONGEST_WAIT))
     };
-    let known = said.keys().all(|key| verbs.contains(&key.as_str()) || key == "why");
+    let known = object.keys().all(|key| verbs.contains(&key.as_str()) || key == "why");
     let decided = match verbs.as_slice() {
         [] => return Ok(Outcome::Complete), // a program that prints its own JSON
         _ if !known => None,
@@ -110,7 +110,7 @@ fn unreadable(line: &str) -> JobError {
 mod tests {
     use super::*;
 
-    fn said(line: &str) -> JobResult {
+    fn parse(line: &str) -> JobResult {
         decide(End::Exit(0), format!("working…\n{line}\n\n").as_bytes(), b"")
     }
 
@@ -128,10 +128,10 @@ mod tests {
             "\u{feff}{\"bury\":\"bom\"}",
             r#"…rest of a long line","bury":"x"}"#,
         ] {
-            assert!(failed(said(line)).contains("cannot be read as a decision"), "{line}");
+            assert!(failed(parse(line)).contains("cannot be read as a decision"), "{line}");
         }
         for line in ["{not json}", r#"level=info action="cancel""#] {
-            assert_eq!(said(line).expect("ok"), Outcome::Complete, "{line}");
+            assert_eq!(parse(line).expect("ok"), Outcome::Complete, "{line}");
         }
     }
 
@@ -152,21 +152,21 @@ mod tests {
     #[test]
     fn last_line_of_output_refines_success() {
         assert_eq!(
-            said(r#"{"snooze":"30s"}"#).expect("ok"),
+            parse(r#"{"snooze":"30s"}"#).expect("ok"),
             Outcome::Snooze(Duration::from_secs(30))
         );
         let retry = Outcome::Retry { after: Duration::from_secs(300), why: "busy".into() };
-        assert_eq!(said(r#"{"retry":"5m","why":"busy"}"#).expect("ok"), retry);
+        assert_eq!(parse(r#"{"retry":"5m","why":"busy"}"#).expect("ok"), retry);
         let longest = Outcome::Retry { after: LONGEST_WAIT, why: "busy".into() };
-        assert_eq!(said(r#"{"retry":"999999h","why":"busy"}"#).expect("ok"), longest);
+        assert_eq!(parse(r#"{"retry":"999999h","why":"busy"}"#).expect("ok"), longest);
         for (asked, waits) in [("0s", SHORTEST_SNOOZE), ("3650d", LONGEST_WAIT)] {
-            let snooze = said(&format!(r#"{{"snooze":"{asked}"}}"#)).expect("ok");
+            let snooze = parse(&format!(r#"{{"snooze":"{asked}"}}"#)).expect("ok");
             assert_eq!(snooze, Outcome::Snooze(waits), "{asked}");
         }
-        assert_eq!(said(r#"{"cancel":"gone"}"#).expect("ok"), Outcome::Cancel("gone".into()));
-        assert!(failed(said(r#"{"bury":"bad"}"#)).contains("reason: Permanent"));
+        assert_eq!(parse(r#"{"cancel":"gone"}"#).expect("ok"), Outcome::Cancel("gone".into()));
+        assert!(failed(parse(r#"{"bury":"bad"}"#)).contains("reason: Permanent"));
         for other in ["", "done", "[1]", "42", r#"{"sent":3}"#] {
-            assert_eq!(said(other).expect("ok"), Outcome::Complete, "{other}");
+            assert_eq!(parse(other).expect("ok"), Outcome::Complete, "{other}");
         }
     }
 
@@ -180,7 +180,7 @@ mod tests {
             r#"{"retry":"1s","wyh":"x"}"#,
             r#"{"snooze":"30s"} trailing"#,
         ] {
-            assert!(failed(said(unclear)).contains("reason: Failed"), "{unclear}");
+            assert!(failed(parse(unclear)).contains("reason: Failed"), "{unclear}");
         }
     }
 }

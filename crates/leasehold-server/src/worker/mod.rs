@@ -138,10 +138,10 @@ pub async fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
     if args.hide_errors {
         worker = worker.hide_error_texts();
     }
-    say(&address.line());
+    print_line(&address.line());
     let ready = ready_line(&args, &plan);
     if let Some(scraped) = &scraped {
-        say(&format!("metrics: {}", scraped.url));
+        print_line(&format!("metrics: {}", scraped.url));
     }
     // Until the very end: operators watch the metrics of a draining worker.
     let scraping = scraped.map(|scraped| tokio::spawn(scraped.answer(engine.clone())));
@@ -165,21 +165,21 @@ pub async fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
     }
     // The engine polls the stop future only once it is working.
     let stop = async {
-        say(&ready);
+        print_line(&ready);
         stop.await;
-        say("stopping: waiting for running jobs; a second signal releases them at once");
+        print_line("stopping: waiting for running jobs; a second signal releases them at once");
     };
     let ended = worker.run_with_shutdown(stop, hurry).await;
     if let Some(scraping) = scraping {
         scraping.abort();
     }
     ended?;
-    say("stopped");
+    print_line("stopped");
     Ok(ExitCode::SUCCESS)
 }
 
 /// Prints a line. A closed stdout is no reason to stop working.
-fn say(line: &str) {
+fn print_line(line: &str) {
     let mut out = std::io::stdout();
     let _ = writeln!(out, "{line}").and_then(|()| out.flush());
 }
@@ -198,11 +198,11 @@ fn stop_signals() -> std::io::Result<(impl Future<Output = ()>, impl Future<Outp
     let (count, counted) = watch::channel(0);
     tokio::spawn(async move {
         loop {
-            let heard = tokio::select! {
-                heard = terminate.recv() => heard,
-                heard = interrupt.recv() => heard,
+            let signal = tokio::select! {
+                signal = terminate.recv() => signal,
+                signal = interrupt.recv() => signal,
             };
-            if heard.is_none() {
+            if signal.is_none() {
                 return;
             }
             count.send_modify(|count| *count += 1);

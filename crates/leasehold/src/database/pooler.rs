@@ -123,11 +123,11 @@ impl Database {
 
     async fn shares_sessions(&self) -> Result<bool, ConnectError> {
         let (one, two) = (self.open().await?, self.open().await?);
-        let (first, second) = (look(&one).await?, look(&two).await?);
+        let (first, second) = (read_marks(&one).await?, read_marks(&two).await?);
         // Alternate: a pooler that lends the most recently freed backend lends the same one to both,
         // and a pooler that lends them in order lends a different one each time.
         for _ in 0..TURNS {
-            let (again, other) = (look(&one).await?, look(&two).await?);
+            let (again, other) = (read_marks(&one).await?, read_marks(&two).await?);
             if again != first || other != second || again.backend == other.backend {
                 return Ok(true);
             }
@@ -138,7 +138,7 @@ impl Database {
         timed(one.query_typed(leave, &[(&mark, Type::TEXT)])).await?;
         let marked = Seen { backend: first.backend, mark };
         for _ in 0..TURNS {
-            if look(&two).await? != second || look(&one).await? != marked {
+            if read_marks(&two).await? != second || read_marks(&one).await? != marked {
                 return Ok(true);
             }
         }
@@ -146,7 +146,7 @@ impl Database {
     }
 }
 
-async fn look(session: &Client) -> Result<Seen, ConnectError> {
+async fn read_marks(session: &Client) -> Result<Seen, ConnectError> {
     // Unnamed and typed: a pooler may send the next statement to another backend.
     let sql = "select pg_backend_pid(), coalesce(current_setting('leasehold.probe', true), '')";
     let rows = timed(session.query_typed(sql, &[])).await?;

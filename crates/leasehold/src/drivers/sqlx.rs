@@ -58,12 +58,12 @@ macro_rules! sqlx_driver {
 
         impl crate::error::DriverError for $sqlx::Error {
             fn reply(&self) -> Option<crate::error::Reply<'_>> {
-                let said = self.as_database_error()?;
-                let said = said.try_downcast_ref::<$sqlx::postgres::PgDatabaseError>()?;
+                let error = self.as_database_error()?;
+                let error = error.try_downcast_ref::<$sqlx::postgres::PgDatabaseError>()?;
                 Some(crate::error::Reply {
-                    code: said.code(),
-                    message: said.message(),
-                    hint: said.hint(),
+                    code: error.code(),
+                    message: error.message(),
+                    hint: error.hint(),
                 })
             }
         }

@@ -95,7 +95,10 @@ impl RedisHash {
         command
     }
 
-    async fn look(&self, keys: &[String]) -> Result<Vec<Option<StoredVersion>>, TargetError> {
+    async fn read_versions(
+        &self,
+        keys: &[String],
+    ) -> Result<Vec<Option<StoredVersion>>, TargetError> {
         if keys.is_empty() {
             return Ok(Vec::new());
         }
@@ -119,7 +122,7 @@ impl RedisHash {
         lex.arg(&self.keys).arg(bound("(", &range.after, "-")).arg(bound("[", &range.to, "+"));
         lex.arg("LIMIT").arg(0).arg(most);
         let keys: Vec<String> = self.call(&lex).await?;
-        let held = self.look(&keys).await?;
+        let held = self.read_versions(&keys).await?;
         Ok(keys.into_iter().zip(held).collect())
     }
 }
@@ -134,7 +137,7 @@ impl Target for RedisHash {
         &'a self,
         keys: &'a [String],
     ) -> BoxFuture<'a, Result<Vec<Option<StoredVersion>>, TargetError>> {
-        self.look(keys).boxed()
+        self.read_versions(keys).boxed()
     }
 
     fn write<'a>(

@@ -88,7 +88,7 @@ impl Prepared {
     /// Checks the declaration against the table, and stores nothing.
     pub(super) async fn of_table(sweep: &Sweep, link: &Link) -> Result<Self, SweepError> {
         sweep.check()?;
-        let (table, types) = look(sweep, link).await?;
+        let (table, types) = read_table(sweep, link).await?;
         let sweep = Sweep { table, ..sweep.clone() };
         Ok(Self { statements: Statements::of(&sweep, &types, Effect::Writes), sweep, types })
     }
@@ -252,7 +252,7 @@ impl Prepared {
 
 /// Compares the declaration with the catalogue. Every error says what to do. Returns the table with its
 /// schema, and the types of its key and order columns.
-async fn look(sweep: &Sweep, link: &Link) -> Result<(String, Types), SweepError> {
+async fn read_table(sweep: &Sweep, link: &Link) -> Result<(String, Types), SweepError> {
     let columns = [&sweep.key, &sweep.order, &sweep.status, &sweep.claimed_at, &sweep.claim];
     let columns: Vec<&str> =
         columns.into_iter().chain(&sweep.columns).map(String::as_str).collect();

@@ -81,7 +81,7 @@ impl Http {
     }
 
     /// Returns the address without a password, for operators.
-    pub fn place(&self) -> &str {
+    pub fn address(&self) -> &str {
         self.base.as_str()
     }
 
@@ -182,7 +182,7 @@ mod tests {
     fn password_of_the_url_is_sent_and_not_shown() {
         let limit = Duration::from_secs(1);
         let http = Http::new("http://us%40er:s%2Becr+t@localhost:9200/base?x=1", limit).unwrap();
-        assert_eq!(http.place(), "http://localhost:9200/base/");
+        assert_eq!(http.address(), "http://localhost:9200/base/");
         assert_eq!(http.login, Some(("us@er".to_owned(), "s+ecr+t".to_owned())));
     }
 

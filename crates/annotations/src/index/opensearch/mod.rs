@@ -99,8 +99,8 @@ impl OpenSearch {
     }
 
     /// Returns the address, without a password.
-    pub fn place(&self) -> &str {
-        self.0.http.place()
+    pub fn address(&self) -> &str {
+        self.0.http.address()
     }
 
     /// Returns the identity of the index: the cluster's own id, and the prefix. Asks the server.

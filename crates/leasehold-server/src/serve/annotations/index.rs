@@ -58,10 +58,10 @@ impl IndexOptions {
                 );
             }
             let identity = index.identity().await.map_err(|error| broken(&error))?;
-            let (asked, place) = (index.clone(), dir.display().to_string());
+            let (asked, path) = (index.clone(), dir.display().to_string());
             let index = Index::new(Arc::new(index)).written_when(move || asked.is_writer());
             return Ok(Some(match identity {
-                Some(identity) => index.known_as(identity, place),
+                Some(identity) => index.known_as(identity, path),
                 // Another process creates it, and compares its identity.
                 None => index,
             }));
@@ -70,12 +70,12 @@ impl IndexOptions {
         let index =
             OpenSearch::new(OpenSearchSettings::new(url, &self.annotations_opensearch_prefix));
         let index = index.map_err(|error| broken(&error))?;
-        let (place, asked) = (index.place().to_owned(), Arc::new(index));
+        let (address, asked) = (index.address().to_owned(), Arc::new(index));
         let index = Index::new(Arc::clone(&asked));
         let ask = move || {
             let asked = Arc::clone(&asked);
             async move { asked.identity().await }
         };
-        Ok(Some(index.identified_by(ask, place)))
+        Ok(Some(index.identified_by(ask, address)))
     }
 }

@@ -129,7 +129,7 @@ impl Prepared {
     /// functions and other programs.
     pub(crate) async fn new(mirror: &Mirror, link: &Link) -> Result<Self, MirrorError> {
         mirror.check()?;
-        let (table, kind) = look(mirror, link).await?;
+        let (table, kind) = read_table(mirror, link).await?;
         let prepared = Self { kind, statements: Statements::of(mirror, kind) };
         prepared.try_statements(mirror, link).await?;
         link.query(DECLARE, &mirror.declaration(&table, kind).params()).await?;
@@ -166,7 +166,7 @@ impl Prepared {
 
 /// Compares the declaration with the catalogue. Every error says what to do. Returns the table with its
 /// schema, and the kind of its key.
-async fn look(mirror: &Mirror, link: &Link) -> Result<(String, KeyKind), MirrorError> {
+async fn read_table(mirror: &Mirror, link: &Link) -> Result<(String, KeyKind), MirrorError> {
     let quoted = quote_table(&mirror.table);
     let unfit = |error| MirrorError::of_table(mirror, error);
     let wrong = |what: String| Err(MirrorError::Table(format!("mirror {:?}: {what}", mirror.name)));

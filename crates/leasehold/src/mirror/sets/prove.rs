@@ -103,7 +103,7 @@ impl<'a> Builder<'a> {
         let differing = loop {
             let permit = self.permit().await;
             let found = self.differing(piece).await;
-            if let Some(found) = self.heard(permit, found)? {
+            if let Some(found) = self.record(permit, found)? {
                 break found;
             }
         };
@@ -145,7 +145,7 @@ impl<'a> Builder<'a> {
             let permit = self.permit().await;
             let (chunk, others) = rest.split_at(permit.rows().min(rest.len()));
             let written = self.write(chunk).await;
-            let Some(results) = self.heard(permit, written)? else { continue };
+            let Some(results) = self.record(permit, written)? else { continue };
             rest = others;
             for (item, result) in chunk.iter().zip(results) {
                 match result {
@@ -176,7 +176,7 @@ impl<'a> Builder<'a> {
         let lost = loop {
             let permit = self.permit().await;
             let lost = self.searched(refused).await;
-            if let Some(lost) = self.heard(permit, lost)? {
+            if let Some(lost) = self.record(permit, lost)? {
                 break lost;
             }
         };
@@ -205,7 +205,7 @@ impl<'a> Builder<'a> {
 
     /// Records the result of a call in the throttle; `None`: the store did not answer, and the caller
     /// retries.
-    fn heard<T>(
+    fn record<T>(
         &self,
         permit: Permit<'_>,
         answer: Result<T, MirrorError>,

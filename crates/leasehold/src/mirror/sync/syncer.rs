@@ -140,18 +140,18 @@ impl Syncer {
         if !writes.is_empty() {
             let answers = self.calls.call(target.write(&writes)).await?;
             answered(answers.len(), writes.len())?;
-            let mut look = Vec::with_capacity(writes.len());
+            let mut sent = Vec::with_capacity(writes.len());
             for ((write, (at, why)), answer) in writes.iter().zip(written).zip(answers) {
                 match answer {
-                    Ok(_) => look.push((at, why, write)),
+                    Ok(_) => sent.push((at, why, write)),
                     Err(ItemError::Refused(why)) => results[at] = Some(Synced::Refused(why)),
                     Err(ItemError::Busy(why)) => results[at] = Some(Synced::Busy(why)),
                 }
             }
-            let keys: Vec<String> = look.iter().map(|(_, _, write)| write.key.clone()).collect();
+            let keys: Vec<String> = sent.iter().map(|(_, _, write)| write.key.clone()).collect();
             let held = self.calls.call(target.held(&keys)).await?;
             answered(held.len(), keys.len())?;
-            for ((at, why, write), held) in look.into_iter().zip(held) {
+            for ((at, why, write), held) in sent.into_iter().zip(held) {
                 if is_seen(write.version, write.document.is_none(), held) {
                     results[at] = Some(Synced::Kept(why));
                 }
