@@ -36,7 +36,7 @@ comment on function leasehold.complete is
 comment on function leasehold.complete_many is
     'Completes jobs of one lease. Returns the ids that it completed; the others were lost.';
 comment on function leasehold.fail is
-    'Ends an attempt that failed. The job waits for its next attempt after a back-off (or after), or is dead. Returns ''retry'', ''buried'', ''cancelled'' (after a cancel request) or ''lost''.';
+    'Ends an attempt that failed. The job waits for its next attempt after a backoff (or after), or is dead. Returns ''retry'', ''buried'', ''cancelled'' (after a cancel request) or ''lost''.';
 comment on function leasehold.snooze is
     'Puts a job back until wait has passed. The attempt is not counted. Returns false if the lease was lost.';
 comment on function leasehold.defer is

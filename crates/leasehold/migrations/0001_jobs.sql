@@ -61,7 +61,7 @@ create table leasehold_internal.queue (
         constraint claim_size_positive check (claim_size > 0),
     -- The worker stops a handler that runs for longer than this, and the attempt fails.
     run_limit interval not null default interval '1 hour',
-    -- Back-off between attempts: base * 2^(attempts - 1), never above the cap, with jitter.
+    -- Backoff between attempts: base * 2^(attempts - 1), never above the cap, with jitter.
     backoff_base interval not null default interval '1 second',
     backoff_cap interval not null default interval '1 hour',
     -- Whether finished jobs are recorded in `history`.

@@ -242,7 +242,7 @@ pub(crate) fn decode<J: DeserializeOwned>(kwargs: &[u8]) -> Result<J, serde_json
 /// #[job(name = "email.send", run_limit = "30")]
 /// struct SendEmail {}
 /// ```
-/// A back-off without its longest wait; write `"2s..1h"`:
+/// A backoff without its longest wait; write `"2s..1h"`:
 /// ```compile_fail
 /// #[derive(leasehold::Job, serde::Serialize, serde::Deserialize)]
 /// #[job(name = "email.send", backoff = "2s")]

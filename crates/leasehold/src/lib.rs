@@ -39,7 +39,7 @@
 //! - A **handler** is an async function. It runs *at least once*: if the worker dies, the lease runs out and
 //!   another worker runs the job again. What the handler writes in the transaction that completes the job is
 //!   written once ([`JobTx`]); [`once`] and [`Ctx::outside_key`] guard effects elsewhere.
-//! - An error is retried with back-off. After the last attempt the job is *dead*, kept with its error until an
+//! - An error is retried with backoff. After the last attempt the job is *dead*, kept with its error until an
 //!   operator redrives it.
 //! - **Housekeeping** runs in every worker: it reclaims leases, fires schedules, expires and prunes.
 //!
@@ -162,7 +162,7 @@
 //! }
 //!
 //! async fn send_email(job: SendEmail, State(mailer): State<Mailer>, ctx: Ctx) -> JobResult {
-//!     match mailer.send(&job.to).await? { // an error: the next attempt follows after the back-off
+//!     match mailer.send(&job.to).await? { // an error: the next attempt follows after the backoff
 //!         250 => Ok(Outcome::Complete),
 //!         421 => Ok(Outcome::Snooze(Duration::from_secs(300))), // not counted as an attempt
 //!         454 => Ok(Outcome::Defer { // not counted either, and behind all other jobs of the queue

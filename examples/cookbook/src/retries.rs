@@ -15,14 +15,14 @@ pub async fn call_hook(job: CallHook, ctx: Ctx) -> JobResult {
         200 => Ok(Outcome::Complete),
         // Not now: the attempt does not count.
         429 => Ok(Outcome::Snooze(Duration::from_secs(300))),
-        // Failed, with a wait of your own instead of the back-off.
+        // Failed, with a wait of your own instead of the backoff.
         503 => Ok(Outcome::Retry {
             after: Duration::from_secs(60) * ctx.attempt().unsigned_abs(),
             why: format!("attempt {} of {}", ctx.attempt(), ctx.max_attempts()),
         }),
         // No attempt will help: the job is dead at once, with this reason.
         410 => Err(JobError::permanent("the receiver is gone")),
-        // Any other error: retried after the back-off.
+        // Any other error: retried after the backoff.
         status => Err(JobError::retry(format!("status {status}"))),
     }
 }

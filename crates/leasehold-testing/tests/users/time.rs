@@ -17,7 +17,7 @@ async fn advance_makes_the_next_attempt_due() {
     mail("ada").enqueue(t.engine()).await.expect("enqueued");
     let worker = || t.worker_with(Mailer { broken: true }).handle(send_email);
     assert_eq!(t.drain(worker()).await, FinishedCounts::from([(Finished::Retried, 1)]));
-    assert_eq!(t.drain(worker()).await, FinishedCounts::default(), "the back-off is not over");
+    assert_eq!(t.drain(worker()).await, FinishedCounts::default(), "the backoff is not over");
     let waiting = t.assert_enqueued::<SendEmail>(|_| true).await;
     assert_eq!((waiting.attempts, waiting.last_error.as_deref()), (1, Some("the line is busy")));
     t.advance(4 * HOUR).await;

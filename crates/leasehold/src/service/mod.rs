@@ -5,7 +5,7 @@
 //!
 //! # What is true
 //! - After a success the next turn comes after the interval, shortened at random; after a failure it comes after
-//!   a back-off of at most 2 s.
+//!   a backoff of at most 2 s.
 //! - A turn that fails or panics ends neither its own service nor another one.
 //! - A stop ends the wait at once. It does not interrupt a turn: a turn that may be abandoned half-way is wrapped
 //!   in [`CancellationToken::run_until_cancelled`] by its caller.

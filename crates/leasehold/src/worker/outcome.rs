@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::job::Cause;
 use crate::service::panic_text;
 
-/// What a handler decided. `?` on an error means: retry with back-off.
+/// What a handler decided. `?` on an error means: retry with backoff.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Outcome {
@@ -53,7 +53,7 @@ pub struct JobError {
 /// What follows from an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reason {
-    /// The attempt counts; the next one follows after a back-off.
+    /// The attempt counts; the next one follows after a backoff.
     Failed,
     /// The attempt counts; the next one follows after this time, behind all other jobs.
     Deferred(Duration),
@@ -170,7 +170,7 @@ impl IntoJobResult for Outcome {
 }
 
 /// `Result<(), JobError>`, `anyhow::Result<()>`, `eyre::Result<()>`, `Result<(), Box<dyn Error + Send + Sync>>`,
-/// `Result<(), MyError>`: an error fails the attempt, and the next one follows after a back-off.
+/// `Result<(), MyError>`: an error fails the attempt, and the next one follows after a backoff.
 impl<E: Into<JobError>> IntoJobResult for Result<(), E> {
     fn into_job_result(self) -> JobResult {
         self.map(|()| Outcome::Complete).map_err(Into::into)

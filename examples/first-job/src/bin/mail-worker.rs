@@ -9,7 +9,7 @@ struct SendEmail {
 
 async fn send_email(job: SendEmail) -> Result<(), std::io::Error> {
     println!("sent to {}", job.to);
-    Ok(()) // an error: retried with back-off
+    Ok(()) // an error: retried with backoff
 }
 
 #[tokio::main]

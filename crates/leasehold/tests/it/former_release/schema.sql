@@ -89,7 +89,7 @@ create table leasehold_internal.queue (
         constraint claim_size_positive check (claim_size > 0),
     -- The worker stops a handler that runs for longer than this, and the attempt fails.
     run_limit interval not null default interval '1 hour',
-    -- Back-off between attempts: base * 2^(attempts - 1), never above the cap, with jitter.
+    -- Backoff between attempts: base * 2^(attempts - 1), never above the cap, with jitter.
     backoff_base interval not null default interval '1 second',
     backoff_cap interval not null default interval '1 hour',
     -- Whether finished jobs are recorded in `history`.
@@ -434,7 +434,7 @@ comment on column leasehold.schema_version.release is 'The release that ran it.'
 comment on column leasehold.schema_version.oldest_reader is
     'The oldest release whose programs work with it.';
 
-insert into leasehold.schema_version (version, name, checksum, release, oldest_reader) values (1, 'jobs', '\x08af2c536c6828ae60ecc36dec2ecf401bb4c7622eca84937a227e6c1e991b8e', 999, 0) on conflict (version) do update set checksum = excluded.checksum, applied_at = statement_timestamp(), release = excluded.release, oldest_reader = excluded.oldest_reader;
+insert into leasehold.schema_version (version, name, checksum, release, oldest_reader) values (1, 'jobs', '\x411251a159db44594f87d33b024fa337244be18188028ad78e2e1eda08b34e72', 999, 0) on conflict (version) do update set checksum = excluded.checksum, applied_at = statement_timestamp(), release = excluded.release, oldest_reader = excluded.oldest_reader;
 -- The tables of the sweeps.
 --
 -- Why: a sweep works on rows of a user's table. What it needs to know besides them is here: one row per
@@ -6135,7 +6135,7 @@ comment on function leasehold.complete is
 comment on function leasehold.complete_many is
     'Completes jobs of one lease. Returns the ids that it completed; the others were lost.';
 comment on function leasehold.fail is
-    'Ends an attempt that failed. The job waits for its next attempt after a back-off (or after), or is dead. Returns ''retry'', ''buried'', ''cancelled'' (after a cancel request) or ''lost''.';
+    'Ends an attempt that failed. The job waits for its next attempt after a backoff (or after), or is dead. Returns ''retry'', ''buried'', ''cancelled'' (after a cancel request) or ''lost''.';
 comment on function leasehold.snooze is
     'Puts a job back until wait has passed. The attempt is not counted. Returns false if the lease was lost.';
 comment on function leasehold.defer is
