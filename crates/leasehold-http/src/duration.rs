@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn parse_refuses_what_is_no_duration() {
+    fn parse_refuses_text_that_is_not_a_duration() {
         for bad in ["", "600", "never", "-1d", "1 month", "1y", "m", "1 1", "1m1m", "1m1h", "１d"]
         {
             assert_eq!(parse(bad), None, "{bad}");

@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn opens_at_five_failures_of_ten_and_closes_when_a_probe_succeeds() {
+    fn breaker_opens_at_five_failures_of_ten_and_closes_when_a_probe_succeeds() {
         let (breaker, start) = (Breaker::new(5, 10, PAUSE), Instant::now());
         for call in 0..10 {
             assert!(attempt(&breaker, call % 2 == 0, start), "closed at call {call}");
@@ -215,14 +215,14 @@ mod tests {
     }
 
     #[test]
-    fn four_failures_of_ten_keep_it_closed() {
+    fn four_failures_of_ten_keep_the_breaker_closed() {
         let (breaker, now) = (Breaker::new(5, 10, PAUSE), Instant::now());
         assert!((0..30).all(|call| attempt(&breaker, call % 10 >= 4, now)));
         assert!(!breaker.is_open());
     }
 
     #[test]
-    fn three_failures_open_it_only_without_a_success_between_them() {
+    fn three_failures_open_the_breaker_only_without_a_success_between_them() {
         let (breaker, now) = (Breaker::new(3, 3, PAUSE), Instant::now());
         assert!((0..30).all(|call| attempt(&breaker, call % 3 == 2, now)));
         let opened = |worked| breaker.permit(now).map(|permit| permit.report(worked, now));
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn in_doubt_one_call_at_a_time_is_let_through_until_a_success() {
+    fn half_open_breaker_lets_one_call_through_until_a_success() {
         let (breaker, now) = (Breaker::new(3, 3, PAUSE), Instant::now());
         let late = breaker.permit(now).expect("closed");
         breaker.doubt();
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn result_from_before_it_opened_ends_no_probe() {
+    fn result_from_before_the_opening_ends_no_probe() {
         let (breaker, now) = (Breaker::new(1, 1, PAUSE), Instant::now());
         let slow = breaker.permit(now).expect("closed");
         attempt(&breaker, false, now);
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn calls_that_were_under_way_together_open_it_once() {
+    fn concurrent_failures_open_the_breaker_once() {
         let (breaker, now) = (Breaker::new(1, 1, PAUSE), Instant::now());
         let (first, second) = (breaker.observe(), breaker.permit(now).expect("closed"));
         first.fail_for(PAUSE, now);

@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn form_has_its_true_length() {
+    fn form_sends_its_exact_content_length() {
         let form = Body::Multipart {
             field: "file",
             file_name: Some("p.txt"),

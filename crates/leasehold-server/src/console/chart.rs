@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn area_closes_below_its_line() {
+    fn chart_area_ends_at_the_axis() {
         let part = [(1.0, 2.0), (3.0, 4.0)];
         assert_eq!(line(&part), "M1 2L3 4");
         assert_eq!(area(&part, 9.0), "M1 2L3 4L3 9L1 9Z");

@@ -98,7 +98,7 @@ async fn sweep_commands_pause_resume_and_run() {
 }
 
 #[tokio::test]
-async fn sweeps_watch_runs_the_watchdog() {
+async fn sweeps_watchdog_resets_rows_of_dead_workers() {
     let (fixture, engine, sweep) = swept(4).await;
     sweep.watchdog_after(Duration::from_secs(600)).run_watchdog_once(&engine).await.unwrap();
     fixture.sql("update public.\"Odd names\" set state = 'claimed', claim = 7, claimed_at = now() - interval '5 minutes';

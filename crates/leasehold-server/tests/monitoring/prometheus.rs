@@ -168,7 +168,7 @@ fn histogram(family: &Family) -> Result<(), String> {
 }
 
 #[test]
-fn parser_rejects_what_a_scraper_rejects() {
+fn parser_rejects_texts_that_a_scraper_rejects() {
     let block = |lines: &str| format!("# HELP a_b Words.\n# TYPE a_b gauge\n{lines}");
     assert!(parse(&block("a_b{x=\"y\"} 1\n")).is_ok());
     for bad in [

@@ -309,7 +309,7 @@ async fn proxy_reconnects_to_a_restarted_server() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn rule_that_never_fires_panics_with_its_description() {
+async fn unused_fault_rule_panics_with_its_description() {
     let setup = FaultProxy::before("host=/nowhere user=me".parse().as_ref().unwrap()).unwrap();
     let rule = setup.add(Rule::drop_reply_to("x"));
     let error = setup.wait_fired(rule).await.unwrap_err().to_string();

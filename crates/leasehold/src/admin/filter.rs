@@ -461,7 +461,7 @@ mod tests {
     }
 
     #[test]
-    fn waiting_is_three_states_in_one_word() {
+    fn waiting_filter_matches_three_states() {
         let filter: JobFilter = "state:dead,waiting".parse().unwrap();
         assert_eq!(filter, JobFilter::any().waiting().states([JobState::Dead]));
         assert_eq!(filter.to_string(), "state:waiting,dead");
@@ -469,7 +469,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mistake_is_named_with_what_to_write() {
+    fn invalid_filter_is_refused_with_the_correct_form() {
         for (text, words) in [
             ("mail", "write key:value"),
             ("colour:red", "is not a key of a filter; use one of id, queue"),

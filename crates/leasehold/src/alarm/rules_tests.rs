@@ -39,13 +39,13 @@ fn of(view: QueueView) -> Vec<Rule> {
 }
 
 #[test]
-fn nothing_is_wrong_with_nothing() {
+fn empty_snapshot_raises_no_alarm() {
     assert_eq!(rules(&Snapshot::default()), []);
     assert_eq!(of(queue()), []);
 }
 
 #[test]
-fn a_queue_that_completes_too_little_is_said_once() {
+fn low_completion_rate_raises_one_alarm() {
     let silent =
         QueueView { completed: 0.0, oldest_ready_age: 1e6, starved_minutes: 5.0, ..queue() };
     assert_eq!(of(silent.clone()), [Rule::CompletionRateLow]);
@@ -63,7 +63,7 @@ fn a_queue_that_completes_too_little_is_said_once() {
 }
 
 #[test]
-fn as_many_as_expected_are_enough() {
+fn completions_at_the_threshold_raise_no_alarm() {
     assert_eq!(of(QueueView { completed: 1.0, ..queue() }), []);
     let four = Watch { min_completed: 4.0, ..watch() };
     let view = QueueView { completed: 3.0, watch: Some(four), ..queue() };
@@ -71,7 +71,7 @@ fn as_many_as_expected_are_enough() {
 }
 
 #[test]
-fn a_level_is_left_a_tenth_below_where_it_was_met() {
+fn level_alarm_clears_ten_percent_below_its_threshold() {
     let evaluated = |length: f64, up: bool| {
         let open = match up {
             true => vec![Open { rule: "queue_length_high".into(), subject: "mail".into() }],
@@ -95,7 +95,7 @@ fn raised_and_kept(rule: Rule, view: &QueueView) -> [bool; 2] {
 }
 
 #[test]
-fn counts_are_left_a_tenth_on_the_good_side_and_small_ones_at_once() {
+fn count_alarms_clear_with_hysteresis_and_counts_below_ten_immediately() {
     let low = |completed: f64, min_completed: f64| {
         let watch = Some(Watch { min_completed, ..watch() });
         raised_and_kept(Rule::CompletionRateLow, &QueueView { completed, watch, ..queue() })
@@ -120,7 +120,7 @@ fn low_completion_rate_stays_raised_while_the_watch_is_young() {
 }
 
 #[test]
-fn a_single_expired_job_is_an_alarm_even_in_a_paused_or_unwatched_queue() {
+fn one_expired_job_raises_an_alarm_in_paused_and_unwatched_queues() {
     for view in
         [queue(), QueueView { paused: true, ..queue() }, QueueView { watch: None, ..queue() }]
     {
@@ -129,7 +129,7 @@ fn a_single_expired_job_is_an_alarm_even_in_a_paused_or_unwatched_queue() {
 }
 
 #[test]
-fn deaths_and_losses_count_from_their_threshold_on() {
+fn deaths_and_losses_raise_alarms_from_their_threshold_on() {
     assert_eq!(of(QueueView { died: 9.0, lost: 9.0, ..queue() }), []);
     let both = QueueView { died: 10.0, lost: 10.0, ..queue() };
     assert_eq!(of(both.clone()), [Rule::DeadJobsGrowing, Rule::LeaseLosses]);
@@ -144,7 +144,7 @@ fn mirror(name: &str, oldest_difference_age: f64, unproven_age: f64) -> MirrorVi
 }
 
 #[test]
-fn what_is_not_a_queue_has_its_rules_too() {
+fn sweeps_mirrors_and_vacuum_raise_alarms() {
     let sick = Snapshot {
         sweeps: vec![
             SweepView { sweep: "a".to_owned(), stuck: 1.0, dead: 0.0 },
@@ -170,7 +170,7 @@ fn what_is_not_a_queue_has_its_rules_too() {
 }
 
 #[test]
-fn who_holds_back_vacuum_is_named_with_what_ends_it() {
+fn vacuum_alarm_names_the_transaction_and_how_to_end_it() {
     let holder =
         |who: &str, age: f64| Holder { who: who.to_owned(), remedy: format!("end {who}"), age };
     let sick = Snapshot {
@@ -190,7 +190,7 @@ fn who_holds_back_vacuum_is_named_with_what_ends_it() {
 }
 
 #[test]
-fn thresholds_of_the_program_apply_where_no_watch_does() {
+fn thresholds_of_the_program_apply_to_queues_without_a_watch() {
     let strict = Thresholds::default()
         .max_age(std::time::Duration::from_secs(5))
         .max_dead(1)
@@ -208,7 +208,7 @@ fn thresholds_of_the_program_apply_where_no_watch_does() {
 }
 
 #[test]
-fn every_rule_has_one_word_everywhere() {
+fn rule_name_equals_its_json() {
     for rule in Rule::ALL {
         let json = serde_json::to_value(rule).expect("a word");
         assert_eq!(json, rule.as_str());

@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn the_limit_is_shared_and_never_too_short_for_a_login() {
+    fn hosts_share_the_connect_limit_down_to_the_time_of_a_login() {
         let hosts = |names: &str, all: Duration| {
             Hosts::new(&config(&format!("host={names} user=me")), all).limit
         };

@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_url_says_what_a_good_one_looks_like() {
+    fn invalid_url_error_shows_an_example() {
         let text = Database::new("mysql://x").err().expect("not a URL of PostgreSQL").to_string();
         assert!(text.contains("postgres://"), "{text}");
     }

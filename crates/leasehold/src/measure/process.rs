@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn a_histogram_counts_each_value_once_and_the_largest_nowhere_but_in_the_whole() {
+    fn histogram_counts_each_value_in_one_bucket_and_the_largest_in_the_total_only() {
         let mut histogram = Histogram::default();
         for value in [0.0, 0.005, 0.006, 1e9, -1.0] {
             histogram.add(value);
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_never_end_share_a_line() {
+    fn names_beyond_the_bound_share_a_line() {
         let process = Process::default();
         for n in 0..5000 {
             process.enqueued("q", &format!("name {n}"), 1);

@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_block_has_its_help_its_kind_and_its_lines() {
+    fn metric_block_has_help_type_and_samples() {
         let mut text = Text::default();
         text.block(names::QUEUE_JOBS, |block| {
             block.line(&[("queue", "a\"b\\c\nd"), ("state", "ready")], 3.0);
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn a_histogram_counts_up_to_all_of_them() {
+    fn histogram_buckets_are_cumulative() {
         let mut histogram = Histogram::default();
         [0.004, 0.2, 4000.0].into_iter().for_each(|value| histogram.add(value));
         let mut text = Text::default();

@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_reason_names_the_field_its_value_and_its_bounds() {
+    fn refused_cron_names_the_field_its_value_and_its_bounds() {
         for (cron, reason) in [
             ("61 * * * *", "minute 61 is out of 0 to 59"),
             ("0 99 * * *", "hour 99 is out of 0 to 23"),

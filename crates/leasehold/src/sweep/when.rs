@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn a_night_begins_where_its_zone_says() {
+    fn night_begins_in_the_zone_of_its_schedule() {
         let madrid = When::nightly("00:00", "Europe/Madrid").expect("a night");
         let summer = madrid.next_after(at("2026-07-01T12:00:00Z")).expect("a slot");
         let winter = madrid.next_after(at("2026-12-01T12:00:00Z")).expect("a slot");
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn a_night_that_is_no_time_is_refused_with_an_example() {
+    fn invalid_time_of_a_night_is_refused_with_an_example() {
         for bad in ["", "24:00", "0:00", "00:60", "midnight", "-1:00", "00:00:00"] {
             let text = When::nightly(bad, "UTC").expect_err(bad).to_string();
             assert!(text.contains("00:30"), "{text}");

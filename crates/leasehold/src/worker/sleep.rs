@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_worker_that_cannot_listen_polls_after_two_more_looks() {
+    async fn worker_that_cannot_listen_polls_after_two_short_sleeps() {
         let mut sleep = sleep();
         for expected in LINGER {
             assert_eq!(pause(&mut sleep, Wait::Unknown).await, expected);
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_sleep_ends_when_the_next_job_falls_due() {
+    async fn sleep_ends_when_the_next_job_is_due() {
         let mut sleep = sleep();
         sleep.looks = LINGER.len();
         let due = Duration::from_millis(40);
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn due_times_that_bring_no_job_are_looked_at_less_often() {
+    async fn sleeps_double_when_a_due_job_is_not_claimed() {
         let mut sleep = sleep();
         sleep.looks = LINGER.len();
         let mut pauses = Vec::new();
@@ -207,11 +207,11 @@ mod tests {
         assert_eq!(pauses, [1, 2, 4, 8, 16, 32, 64, 100, 100]);
         sleep.found_jobs();
         sleep.looks = LINGER.len();
-        assert_eq!(pause(&mut sleep, Wait::In(Duration::ZERO)).await, SHORTEST.first);
+        assert_eq!(pause(&mut sleep, Wait::In(Duration::ZERO)).await, SHORTEST.base);
     }
 
     #[tokio::test]
-    async fn a_slow_look_for_due_times_is_not_repeated_before_every_sleep() {
+    async fn slow_query_for_due_times_is_not_repeated_before_the_next_sleep() {
         let mut sleep = sleep();
         sleep.looks = LINGER.len();
         let slow = NextDue { wait: Wait::Unknown, took: Duration::from_millis(100) };

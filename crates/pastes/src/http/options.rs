@@ -168,7 +168,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn parser_accepts_what_the_pattern_describes(text in EXPIRES_PATTERN.trim_matches(['^', '$'])) {
+        fn parser_accepts_texts_of_the_pattern(text in EXPIRES_PATTERN.trim_matches(['^', '$'])) {
             prop_assert!(expires_in(&text).is_ok(), "{text}");
         }
     }

@@ -107,7 +107,7 @@ async fn doctor_warns_of_active_alarms_and_late_notifications() {
 }
 
 #[tokio::test]
-async fn doctor_tells_a_stopped_producer_from_a_stopped_worker() {
+async fn doctor_distinguishes_a_stopped_producer_from_a_stopped_worker() {
     let (name, fixture) = ("canaries", Fixture::new().await);
     is(&check(&fixture, name).await, "ok", "no queue has --min-completed set");
     fixture.run(&["alarms", "watch", "mail", "--min-completed", "1"]).await.expect(0);

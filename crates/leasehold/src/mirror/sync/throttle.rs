@@ -77,7 +77,7 @@ impl Default for StoreThrottle {
     fn default() -> Self {
         Self {
             // Every failure opens it; `Permit::failed` computes the pause.
-            breaker: Breaker::new(1, 1, WAIT.first),
+            breaker: Breaker::new(1, 1, WAIT.base),
             size: Mutex::new(Size { rows: FIRST, failures: 0, bytes_each: 0 }),
         }
     }

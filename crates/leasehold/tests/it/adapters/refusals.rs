@@ -61,7 +61,7 @@ async fn h1_h2_job_that_cannot_be_stored_is_refused_and_the_transaction_continue
 }
 
 #[tokio::test]
-async fn h2_what_only_the_server_can_measure_is_refused_by_the_server() {
+async fn h2_server_refuses_large_arguments_and_times_out_of_range() {
     let database = TestDatabase::new().await;
     let client = database.connect_directly().await;
     for (draft, what, advice) in [

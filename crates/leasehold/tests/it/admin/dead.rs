@@ -22,7 +22,7 @@ async fn groups_join_errors_that_differ_in_numbers_and_ids() {
 }
 
 #[tokio::test]
-async fn redrive_by_filter_moves_what_matches_in_steps() {
+async fn redrive_by_filter_moves_matching_jobs_in_steps() {
     let office = Office::new().await;
     let other = office.dead("no route").await;
     let many = "insert into leasehold_internal.dead_job (id, enqueued_at, scheduled_at, expires_at, lease_generation, \

@@ -25,7 +25,7 @@ async fn pause_and_resume_take_effect_once() {
 }
 
 #[tokio::test]
-async fn set_changes_what_is_given_and_refuses_what_a_queue_cannot_have() {
+async fn set_changes_given_settings_and_refuses_invalid_ones() {
     let office = Office::new().await;
     let queues = office.engine.queues();
     let change = QueueChange::new()

@@ -68,7 +68,7 @@ async fn failed_rows_are_retried_and_finish_without_a_failure() {
 }
 
 #[tokio::test]
-async fn row_out_of_attempts_is_set_aside_until_an_operator_redrives_it() {
+async fn row_out_of_attempts_is_dead_until_an_operator_redrives_it() {
     let shelf = Shelf::with(100).await;
     let broken = Arc::new(AtomicBool::new(true));
     let sweep = picky(&broken);
