@@ -123,7 +123,7 @@ pub enum Unavailable {
     Database(#[from] tokio_postgres::Error),
     #[error("no reply within {}", duration::compact(*.0))]
     TimedOut(Duration),
-    #[error("the reply of the database makes no sense: {0}")]
+    #[error("unexpected reply of the database: {0}")]
     Reply(&'static str),
 }
 

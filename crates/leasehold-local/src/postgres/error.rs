@@ -42,7 +42,7 @@ pub enum PostgresError {
     /// The server ended, or was not ready in time.
     #[error("PostgreSQL did not start: {why}; the end of {} says:\n{tail}", .log.display())]
     NotStarted { why: String, log: PathBuf, tail: String },
-    #[error("PostgreSQL is still running {} s after it was told to stop; its log is {}", .limit.as_secs(), .log.display())]
+    #[error("PostgreSQL is still running {} s after the stop signal; its log is {}", .limit.as_secs(), .log.display())]
     NotStopped { limit: Duration, log: PathBuf },
     #[error("cannot copy the primary: {0}")]
     Copy(String),

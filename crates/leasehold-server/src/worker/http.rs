@@ -54,7 +54,7 @@ pub struct Receiver {
 }
 
 impl Receiver {
-    /// Delivers one job. When the job should stop, it gives up and closes the connection.
+    /// Delivers one job. When the job should stop, it cancels the request and closes the connection.
     pub async fn deliver(&self, ctx: Ctx) -> JobResult {
         let body = job::to_json(&ctx)?;
         let timestamp = Timestamp::now().as_second();
@@ -64,12 +64,12 @@ impl Receiver {
             answer = tokio::time::timeout(self.limit, exchange) => match answer {
                 Ok(result) => result,
                 Err(_) => Err(JobError::retry(format!(
-                    "the receiver gave no full answer within {} s", self.limit.as_secs_f64()
+                    "the receiver did not respond completely within {} s", self.limit.as_secs_f64()
                 ))),
             },
             reason = ctx.stopped() => {
                 let why = job::stopped_because(reason);
-                Err(JobError::retry(format!("the request was given up: {why}")))
+                Err(JobError::retry(format!("the request was cancelled: {why}")))
             }
         }
     }

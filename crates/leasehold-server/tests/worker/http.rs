@@ -112,7 +112,7 @@ async fn slow_receiver_is_retried() {
         let id = enqueue(&client, name, "{}").await;
         let row = job_until(&client, id, tried).await;
         assert!(row.is("waiting") && row.attempts == 1, "{name}: {row:?}");
-        assert!(row.error.contains("no full answer within 0.3 s"), "{name}: {row:?}");
+        assert!(row.error.contains("did not respond completely within 0.3 s"), "{name}: {row:?}");
     }
 }
 

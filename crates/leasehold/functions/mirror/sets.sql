@@ -99,9 +99,9 @@ declare
     m leasehold_internal.mirror;
     made bigint;
 begin
-    if what not in ('check', 'rebuild', 'rollback', 'drop') then
-        raise exception 'a mirror cannot be told to %', quote_literal(what)
-            using errcode = 'LH002', hint = 'Use check, rebuild, rollback or drop.';
+    if coalesce(what not in ('check', 'rebuild', 'rollback', 'drop'), true) then
+        raise exception 'what is %; it must be check, rebuild, rollback or drop', coalesce(quote_literal(what), 'null')
+            using errcode = 'LH002', hint = 'Use one of these four words.';
     end if;
     select * into m from leasehold_internal.mirror where name = order_mirror.name;
     if not found then

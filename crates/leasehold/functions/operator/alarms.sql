@@ -7,10 +7,10 @@ returns void
 language plpgsql immutable set search_path = leasehold, pg_temp as $$
 begin
     if coalesce(btrim(actor), '') = '' then
-        raise exception 'say who does this' using errcode = 'invalid_parameter_value';
+        raise exception 'actor is empty; give your name' using errcode = 'invalid_parameter_value';
     end if;
     if coalesce(btrim(why), '') = '' then
-        raise exception 'say why' using errcode = 'invalid_parameter_value';
+        raise exception 'why is empty; give a reason' using errcode = 'invalid_parameter_value';
     end if;
 end $$;
 

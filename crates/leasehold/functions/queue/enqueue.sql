@@ -179,12 +179,12 @@ begin
                   hint = 'Use 1 to 64 of a-z, 0-9, dot, dash and underscore, starting with a letter or digit.';
     end if;
     if name is null or name = '' or octet_length(name) > 200 then
-        raise exception 'a job name has 1 to 200 bytes'
+        raise exception 'name has % bytes; it must have 1 to 200', coalesce(octet_length(name)::text, 'no')
             using errcode = 'LH002', constraint = 'LH002',
                   hint = 'Name the job after what it does, such as email.send.';
     end if;
     if kwargs is null or jsonb_typeof(kwargs) <> 'object' then
-        raise exception 'the kwargs of a job are a JSON object'
+        raise exception 'kwargs are %; they must be a JSON object', coalesce(jsonb_typeof(kwargs), 'missing')
             using errcode = 'LH002', constraint = 'LH002', hint = 'Wrap the value: {"value": ...}.';
     end if;
     perform leasehold_internal.check_kwargs_size(kwargs);
@@ -197,7 +197,7 @@ returns void
 language plpgsql immutable set search_path = leasehold, pg_temp as $$
 begin
     if pg_column_size(kwargs || '{}') > 65536 then
-        raise exception 'the kwargs of a job take at most 64 KiB, these take % bytes',
+        raise exception 'kwargs have % bytes; they must have at most 65536 (64 KiB)',
             pg_column_size(kwargs || '{}')
             using errcode = 'LH002', constraint = 'LH002',
                   hint = 'Store the bulk elsewhere and enqueue a reference to it.';
@@ -232,22 +232,22 @@ returns void
 language plpgsql immutable set search_path = leasehold, pg_temp as $$
 begin
     if key = '' or octet_length(key) > 200 then
-        raise exception 'this idempotency key has % bytes', octet_length(key)
+        raise exception 'key has % bytes; it must have 1 to 200', octet_length(key)
             using errcode = 'LH002', constraint = 'LH002',
-                  hint = 'A key has 1 to 200 bytes; leave it out to enqueue without one, hash what is longer.';
+                  hint = 'Leave the key out to enqueue without one; hash a longer one.';
     end if;
     if tag is null or octet_length(tag) > 200 then
-        raise exception 'this tag has % bytes', coalesce(octet_length(tag)::text, 'no')
-            using errcode = 'LH002', constraint = 'LH002', hint = 'A tag has at most 200 bytes; it may be empty.';
+        raise exception 'tag has % bytes; it must have at most 200', coalesce(octet_length(tag)::text, 'no')
+            using errcode = 'LH002', constraint = 'LH002', hint = 'Shorten the tag; it may be empty.';
     end if;
     if max_attempts < 1 then
-        raise exception 'a job cannot have % attempts', max_attempts
+        raise exception 'max_attempts is %; it must be at least 1', max_attempts
             using errcode = 'LH002', constraint = 'LH002',
-                  hint = 'Give it at least one attempt, or null for what its queue says.';
+                  hint = 'Leave it out for the number that the queue sets.';
     end if;
     if scheduled_at not between timestamptz '0001-01-01 00:00Z' and timestamptz '9999-01-01 00:00Z' then
-        raise exception 'a job cannot be scheduled at %', scheduled_at
-            using errcode = 'LH002', constraint = 'LH002', hint = 'Give it a date before the year 9999.';
+        raise exception 'scheduled_at is %; it must be after the year 0 and before the year 9999', scheduled_at
+            using errcode = 'LH002', constraint = 'LH002', hint = 'Leave it out for a job that is due now.';
     end if;
 end $$;
 

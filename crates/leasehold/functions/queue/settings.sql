@@ -19,9 +19,11 @@ begin
     end if;
     return settings;
 exception when check_violation then
-    raise exception 'queue name % is not allowed', quote_literal(queue_settings.queue)
-        using errcode = 'LH001', constraint = 'LH001',
-              hint = 'A queue name has 1 to 64 bytes.';
+    -- Wider than what `leasehold.enqueue` accepts: a plain INSERT may name such a queue, and its jobs need
+    -- workers and operators too.
+    raise exception 'queue % has % bytes; it must have 1 to 64', quote_literal(queue_settings.queue),
+            octet_length(queue_settings.queue)
+        using errcode = 'LH001', constraint = 'LH001', hint = 'Name a queue that exists, or choose a shorter name.';
 end $$;
 
 -- Returns a generation that no claim ever had, greater than every one before. The sequence makes it

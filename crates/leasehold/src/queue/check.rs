@@ -27,15 +27,15 @@ pub(crate) fn check_text(
 ) -> Result<(), EnqueueError> {
     if !bytes.contains(&text.len()) {
         return Err(EnqueueError::Refused(format!(
-            "the {what} of a job has {} to {} bytes, this one has {}",
+            "{what} has {} bytes; it must have {} to {}",
+            text.len(),
             bytes.start(),
-            bytes.end(),
-            text.len()
+            bytes.end()
         )));
     }
     if text.contains('\0') {
         return Err(EnqueueError::Refused(format!(
-            "the {what} of a job holds the character NUL, which Postgres cannot store; remove it"
+            "{what} has the character NUL, which Postgres cannot store; remove it"
         )));
     }
     Ok(())
@@ -45,14 +45,14 @@ pub(crate) fn check_text(
 pub(crate) fn check_json(text: &str) -> Result<(), EnqueueError> {
     if text.len() > LONGEST {
         return Err(EnqueueError::Refused(format!(
-            "the kwargs of a job take at most 64 KiB, these take {} bytes of JSON; store the bulk \
+            "kwargs have {} bytes of JSON; they must have at most 65536 (64 KiB): store the bulk \
              elsewhere and enqueue a reference to it",
             text.len()
         )));
     }
     if !text.trim_start().starts_with('{') {
         return Err(EnqueueError::Refused(
-            "the kwargs of a job are a JSON object; wrap the value: {\"value\": ...}".to_owned(),
+            "kwargs are not a JSON object; wrap the value: {\"value\": ...}".to_owned(),
         ));
     }
     let (mut depth, mut deepest, mut in_string, mut escaped) = (0usize, 0usize, false, false);
@@ -61,7 +61,7 @@ pub(crate) fn check_json(text: &str) -> Result<(), EnqueueError> {
             // A NUL, as JSON escapes it.
             b'u' if escaped && text.get(index..).is_some_and(|rest| rest.starts_with("u0000")) => {
                 return Err(EnqueueError::Refused(
-                    "the kwargs of a job hold the character NUL, which Postgres cannot store; \
+                    "kwargs have the character NUL, which Postgres cannot store; \
                      remove it, or send the bytes in an encoding such as base64"
                         .to_owned(),
                 ));
@@ -79,7 +79,7 @@ pub(crate) fn check_json(text: &str) -> Result<(), EnqueueError> {
     }
     if deepest > DEEPEST {
         return Err(EnqueueError::Refused(format!(
-            "the kwargs of a job nest at most {DEEPEST} deep, these nest {deepest} deep; flatten them"
+            "kwargs nest {deepest} deep; they must nest at most {DEEPEST} deep: flatten them"
         )));
     }
     Ok(())

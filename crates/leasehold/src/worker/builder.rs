@@ -504,7 +504,8 @@ impl<S: Send + Sync + 'static> WorkerBuilder<S> {
             // Plain INSERTs may name queues that `enqueue` would reject; those need workers too.
             if queue.is_empty() || queue.len() > 64 {
                 return config(format!(
-                    "queue name {queue:?} is not allowed: it has 1 to 64 bytes"
+                    "queue name {queue:?} has {} bytes; it must have 1 to 64",
+                    queue.len()
                 ));
             }
             if *slots == 0 || *slots > 100_000 {

@@ -118,7 +118,12 @@ impl OpenSearchSet {
         }
         match answer.get_mut("docs").map(Value::take) {
             Some(Value::Array(docs)) if docs.len() == ids.len() => Ok(docs),
-            _ => Err(TargetError::Down("the answer has not a document for each key".to_owned())),
+            Some(Value::Array(docs)) => Err(TargetError::Down(format!(
+                "the response has {} documents for {} keys",
+                docs.len(),
+                ids.len()
+            ))),
+            _ => Err(TargetError::Down("the response has no documents".to_owned())),
         }
     }
 
