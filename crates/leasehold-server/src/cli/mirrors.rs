@@ -34,7 +34,7 @@ pub enum Command {
         #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(i64).range(1..=100_000))]
         limit: i64,
     },
-    /// Let a worker compare rows with the store, and write those that differ
+    /// Order a worker to compare rows with the store, and to write those that differ
     #[command(
         after_help = "Example:\n  leasehold mirrors reindex annotations.index aB3xYz --force"
     )]
@@ -51,23 +51,23 @@ pub enum Command {
         #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(i32).range(0..1_000_000))]
         priority: i32,
     },
-    /// Let a worker compare everything now
+    /// Order a worker to compare everything now
     Check {
         /// Name of the mirror
         name: String,
     },
-    /// Let a worker fill a second set of documents, prove it equal and swap it in
+    /// Order a worker to fill, compare and swap in a second set
     #[command(after_help = REBUILD_HELP)]
     Rebuild {
         /// Name of the mirror
         name: String,
     },
-    /// Let a worker swap the set from before the rebuild back in
+    /// Order a worker to swap the former set back in
     Rollback {
         /// Name of the mirror
         name: String,
     },
-    /// Let a worker remove the second set: the former one, or one under construction
+    /// Order a worker to remove the second set
     Drop {
         /// Name of the mirror
         name: String,

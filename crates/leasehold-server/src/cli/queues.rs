@@ -35,7 +35,7 @@ pub enum Command {
         /// Name of the queue
         queue: String,
     },
-    /// Set the settings of a queue
+    /// Change settings of a queue
     #[command(after_help = SET_HELP, override_usage = "leasehold queues set <QUEUE> <SETTING>...")]
     Set(SetArgs),
 }
@@ -66,7 +66,7 @@ pub struct SetArgs {
     /// Claim at most this many jobs at once
     #[arg(long, value_parser = clap::value_parser!(i32).range(1..))]
     claim_size: Option<i32>,
-    /// Give up a handler that still runs after this time
+    /// Stop a handler that still runs after this time, and fail its attempt
     #[arg(long, value_parser = parse_duration, value_name = "TIME")]
     run_limit: Option<Duration>,
     /// Wait after a failed attempt, doubling from BASE up to CAP: 1s..1h

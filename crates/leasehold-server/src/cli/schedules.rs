@@ -65,7 +65,7 @@ pub enum Command {
 const ADD_HELP: &str = "\
 Examples:
   leasehold schedules add nightly '0 3 * * *' report.build '{\"n\":1}' --zone Europe/Berlin
-  leasehold schedules add tidy '*/10 * * * *' cache.tidy --missed skip
+  leasehold schedules add prune '*/10 * * * *' cache.prune --missed skip
 
 Every worker with housekeeping fires schedules. A schedule that a worker declares in its code returns \
 when that worker starts.";
