@@ -119,7 +119,7 @@ begin
         raise exception 'this name is taken' using errcode = 'AN001';
     end if;
     insert into annotations.former_name (name, user_id) values (old_name, who)
-    on conflict (name) do update set given_up_at = excluded.given_up_at;
+    on conflict (name) do update set abandoned_at = excluded.abandoned_at;
     return annotations.begin_bulk('rename_user', jsonb_build_object('user_id', who));
 exception
     when unique_violation then

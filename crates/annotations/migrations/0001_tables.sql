@@ -17,9 +17,9 @@ create table annotations.user_account (
 create table annotations.former_name (
     name text collate "C" primary key,
     user_id bigint not null references annotations.user_account,
-    given_up_at timestamptz not null default statement_timestamp()
+    abandoned_at timestamptz not null default statement_timestamp()
 );
-create index former_name_of_user on annotations.former_name (user_id, given_up_at);
+create index former_name_of_user on annotations.former_name (user_id, abandoned_at);
 
 -- The credentials of users and their programs. Only the hash is stored.
 create table annotations.token (

@@ -10,10 +10,10 @@ select case when $2::text is null then annotations.readable($1)
                -- The operation of the rename that gave the name up; if that was deleted, the next one.
                join lateral (select b.finished_at from annotations.bulk b
                               where b.tag = 'rename_user' and b.filter ->> 'user_id' = u.id::text
-                                and b.created_at >= f.given_up_at
+                                and b.created_at >= f.abandoned_at
                               order by b.created_at limit 1) renaming
                  on renaming.finished_at is null
                  or renaming.finished_at >= coalesce((select m.equal_as_of from leasehold_internal.mirror m
                                                    where m.name = $4), '-infinity')
               where u.name = $3 and u.deleted_at is null
-              order by f.given_up_at desc limit 20)
+              order by f.abandoned_at desc limit 20)

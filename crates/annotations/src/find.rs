@@ -5,7 +5,7 @@
 //!   other way to a row.
 //! - Searches by words have their own sessions, and so have searches of Postgres alone by tag,
 //!   conversation or kind: other requests do not queue behind them, and Postgres ends them before their
-//!   caller gives up.
+//!   caller cancels.
 
 use jiff::Timestamp;
 use tokio_postgres::Row;

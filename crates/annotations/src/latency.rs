@@ -2,7 +2,7 @@
 //!
 //! # What is true
 //! - An index that hangs costs a reader a few times its usual latency, not the whole time limit.
-//! - Answers that arrive after the search gave up count too: the estimate follows an index that became
+//! - Answers that arrive after the search timed out count too: the estimate follows an index that became
 //!   slow for good.
 
 use std::sync::atomic::{AtomicU64, Ordering};

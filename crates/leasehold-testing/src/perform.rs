@@ -184,7 +184,7 @@ impl Performed {
     pub fn assert_snoozed(self) -> Duration {
         match self.outcome {
             Ok(Outcome::Snooze(wait)) => wait,
-            other => panic!("the job is not put off: {other:?}"),
+            other => panic!("the job is not snoozed: {other:?}"),
         }
     }
 
@@ -202,7 +202,7 @@ impl Performed {
     pub fn assert_dead(self) -> String {
         match self.outcome {
             Err(error) if error.is_permanent() => error.to_string(),
-            other => panic!("the job is not given up: {other:?}"),
+            other => panic!("the job is not dead: {other:?}"),
         }
     }
 }

@@ -187,7 +187,7 @@ begin
     ('queues', 'backoff_cap', 'The longest wait after a failure.'),
     ('queues', 'keep_history', 'Whether finished jobs are kept in the history.'),
     ('queues', 'display_name', 'Its title on dashboards.'),
-    ('queues', 'owner', 'The team that looks after it.'),
+    ('queues', 'owner', 'The team that owns it.'),
     ('workers', 'id', 'The process.'),
     ('workers', 'name', 'The name from its configuration.'),
     ('workers', 'host', 'Its machine.'),

@@ -52,7 +52,7 @@ const REPEAT_FOR: Duration = Duration::from_secs(10);
 const MANY: u32 = 4;
 /// How long after an enqueue the handle looks for a worker of the queue: the program may start its own worker
 /// next.
-const LOOK_AFTER: Duration = Duration::from_secs(10);
+const WORKER_CHECK_AFTER: Duration = Duration::from_secs(10);
 
 impl Leasehold {
     /// Returns a builder: pool, timeouts, TLS, pooler, and what connecting does about the schema.
@@ -264,7 +264,7 @@ impl Leasehold {
             // Weak: the check must not keep the connections of a program that has ended its work.
             let (inner, queue) = (Arc::downgrade(&self.0), queue.to_owned());
             tokio::spawn(async move {
-                tokio::time::sleep(LOOK_AFTER).await;
+                tokio::time::sleep(WORKER_CHECK_AFTER).await;
                 if let Some(inner) = inner.upgrade() {
                     Self(inner).warn_if_unworked(&queue).await;
                 }

@@ -118,13 +118,13 @@
     row.className = "row";
     const saving = document.createElement("button");
     Object.assign(saving, { type: "submit", className: "primary", textContent: "Save" });
-    const giveUp = document.createElement("button");
-    Object.assign(giveUp, { type: "button", textContent: "Cancel" });
-    giveUp.addEventListener("click", () => {
+    const cancel = document.createElement("button");
+    Object.assign(cancel, { type: "button", textContent: "Cancel" });
+    cancel.addEventListener("click", () => {
       small.remove();
       card.focus();
     });
-    row.append(saving, giveUp);
+    row.append(saving, cancel);
     const wrong = document.createElement("p");
     wrong.className = "alert";
     wrong.setAttribute("role", "alert");

@@ -31,7 +31,7 @@ export async function long_text_is_shown_and_edited_completely({ open, close }) 
   const watched = await open();
   const { page, base } = watched;
   await signUp(watched);
-  const text = `${"So many words. ".repeat(300)}And the last one.`;
+  const text = `${"Words and words. ".repeat(300)}And the last one.`;
   const key = await save(page, "Don Quixote added it up", text);
   await page.reload();
   equal(await said(page, key), text.slice(0, 2000), "the beginning");

@@ -126,7 +126,7 @@ async fn name_stays_reserved_after_rename_and_deletion() {
 }
 
 #[tokio::test]
-async fn name_given_up_in_a_concurrent_rename_stays_reserved() {
+async fn name_abandoned_in_a_concurrent_rename_stays_reserved() {
     let fixture = Fixture::alone().await;
     let (one, other) = (fixture.user("one").await, fixture.user("other").await);
     fixture.client.batch_execute("begin").await.unwrap();
@@ -276,7 +276,7 @@ async fn search_queries_former_names_until_the_index_follows() {
     assert_eq!(questions().await, 1, "the index has the new name everywhere");
     fixture.notes.rename_user(user.id, "sophia").await.unwrap();
     fixture.notes.rename_user(user.id, "sophiathefirst").await.unwrap();
-    assert_eq!(questions().await, 2, "only for the name that was given up since");
+    assert_eq!(questions().await, 2, "only for the name that was abandoned since");
 }
 
 #[tokio::test]

@@ -131,8 +131,8 @@ async fn f28_index_that_is_down_at_the_start_is_compared_before_use() {
             let asked = Arc::clone(&asked);
             async move { asked.identity().await }
         };
-        let address = server.address().to_owned();
-        let index = Index::new(server).identified_by(ask, address);
+        let shown = server.address().to_owned();
+        let index = Index::new(server).identified_by(ask, shown);
         let served =
             Annotations::start(fixture.engine.clone(), Some(index), crate::fixture::settings());
         let served = served.await.expect("Postgres can answer searches");

@@ -27,7 +27,7 @@ trait Store: SearchIndex + Targets {}
 
 impl<T: SearchIndex + Targets> Store for T {}
 
-/// An index that a test can take down and bring back. With `gossip` it returns every note that it has
+/// An index that a test can take down and start again. With `gossip` it returns every note that it has
 /// for every query.
 pub struct FaultyIndex {
     inner: Arc<dyn Store>,
@@ -39,14 +39,14 @@ pub struct FaultyIndex {
     gossip: AtomicBool,
     hanging: AtomicBool,
     asked: AtomicUsize,
-    given_up: AtomicUsize,
+    abandoned: AtomicUsize,
     /// The next swap waits.
     swap_waits: AtomicBool,
     at_swap: Notify,
     may_swap: Notify,
 }
 
-/// A query without an answer; counts when its caller gives up.
+/// A query without an answer; counts when its caller cancels.
 struct Open<'a>(&'a AtomicUsize);
 
 impl Drop for Open<'_> {
@@ -81,7 +81,7 @@ impl FaultyIndex {
             gossip: AtomicBool::new(false),
             hanging: AtomicBool::new(false),
             asked: AtomicUsize::new(0),
-            given_up: AtomicUsize::new(0),
+            abandoned: AtomicUsize::new(0),
             swap_waits: AtomicBool::new(false),
             at_swap: Notify::new(),
             may_swap: Notify::new(),
@@ -137,9 +137,9 @@ impl FaultyIndex {
         self.asked.load(Ordering::SeqCst)
     }
 
-    /// Returns how many unanswered searches their callers gave up.
-    pub fn given_up(&self) -> usize {
-        self.given_up.load(Ordering::SeqCst)
+    /// Returns how many unanswered searches their callers cancelled.
+    pub fn abandoned(&self) -> usize {
+        self.abandoned.load(Ordering::SeqCst)
     }
 
     /// Returns the ids that the index itself finds, without a check of who may see them.
@@ -198,7 +198,7 @@ impl SearchIndex for FaultyIndex {
         Box::pin(async move {
             self.asked.fetch_add(1, Ordering::SeqCst);
             if self.hanging.load(Ordering::SeqCst) {
-                let _open = Open(&self.given_up);
+                let _open = Open(&self.abandoned);
                 std::future::pending::<()>().await;
             }
             self.up()?;

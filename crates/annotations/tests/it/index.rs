@@ -128,11 +128,11 @@ async fn f11_search_stops_waiting_before_the_query_to_the_index_ends() {
     let index = fixture.index();
     index.set_hanging(true);
     until(async || {
-        let before = (index.asked() + 1, index.given_up());
+        let before = (index.asked() + 1, index.abandoned());
         let found = fixture.notes.search(None, &on_page(), None, 50).await.unwrap();
         assert_eq!((found.index, found.rows.len()), (IndexState::Down, 1));
         // The query is still open: the search did not wait for its end.
-        let is_open = (index.asked(), index.given_up()) == before;
+        let is_open = (index.asked(), index.abandoned()) == before;
         // If the machine stalled, the query may have ended: try again, after the index has answered.
         if !is_open {
             index.set_hanging(false);
@@ -155,9 +155,9 @@ async fn f11_one_query_at_a_time_probes_an_index_that_timed_out() {
         let found = fixture.notes.search(None, &on_page(), None, 50).await.unwrap();
         assert_eq!((found.index, found.rows.len()), (IndexState::Down, 1));
     }
-    // The query that hangs, and one probe; when a probe gives up, the next one follows.
-    let (asked, given_up) = (fixture.index().asked(), fixture.index().given_up());
-    assert!(asked <= 2 + given_up, "{asked} were asked, {given_up} have ended");
+    // The query that hangs, and one probe; when a probe times out, the next one follows.
+    let (asked, abandoned) = (fixture.index().asked(), fixture.index().abandoned());
+    assert!(asked <= 2 + abandoned, "{asked} were asked, {abandoned} have ended");
 }
 
 #[tokio::test]

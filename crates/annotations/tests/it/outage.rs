@@ -269,7 +269,7 @@ async fn f14_check_repairs_a_directory_restored_from_a_copy() {
     let index = open().await;
     assert_ne!(digest(&index).await, wanted().await, "it is old");
     let jobs = fixture.count("select count(*) from leasehold.job where name = 'index'").await;
-    assert_eq!(jobs, 0, "and no job tells of it");
+    assert_eq!(jobs, 0, "and no job exists for it");
     order(&fixture, "check").await;
     work(&index).await;
     assert_eq!(fixture.count("select repaired_total from leasehold_internal.mirror").await, 3);

@@ -42,7 +42,7 @@ impl Drop for Dir {
 }
 
 /// Waits for something that another process does. Only a failing test reaches the limit.
-#[expect(clippy::disallowed_methods, reason = "the system tells of no event to wait for")]
+#[expect(clippy::disallowed_methods, reason = "the system has no event to wait for")]
 fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(180);
     while !is_so() {

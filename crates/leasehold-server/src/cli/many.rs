@@ -72,8 +72,8 @@ impl Selection {
         Ok(())
     }
 
-    /// Counts the matching jobs, and asks for confirmation if there are many, or if they are to be deleted by a
-    /// filter. Returns false if there is nothing to do.
+    /// Counts the matching jobs, and asks for confirmation if there are many, or if a filter would delete them.
+    /// Returns false if there is nothing to do.
     pub async fn confirm(
         &self,
         db: &Db,

@@ -10,7 +10,7 @@
 //!
 //! # What can go wrong
 //! - The command ignores SIGTERM: its group is killed. Cancelled jobs have five seconds between SIGTERM
-//!   and SIGKILL; all others less than the second after which the engine gives up the handler.
+//!   and SIGKILL; all others less than the second after which the engine abandons the handler.
 
 use std::os::unix::process::ExitStatusExt;
 use std::process::{ExitStatus, Stdio};
@@ -127,7 +127,7 @@ async fn at(time: Option<Instant>) {
 }
 
 /// Returns the time between SIGTERM and SIGKILL. Two workers must not work on a job that is released, or
-/// that another worker may already hold: its command is gone before the engine gives up the handler, one
+/// that another worker may already hold: its command is gone before the engine abandons the handler, one
 /// second after the stop.
 fn stop_grace(reason: StopReason) -> Duration {
     match reason {

@@ -26,7 +26,7 @@ use tokio::process::{Child, ChildStdin, Command};
 
 /// The hidden flag with which a worker starts its warden.
 pub const WARDEN_FLAG: &str = "--warden";
-/// The worker gives up a warden that does not read within this time.
+/// The worker abandons a warden that does not read within this time.
 const WRITE_LIMIT: Duration = Duration::from_secs(2);
 
 /// The process group of one running command. Killed on drop.

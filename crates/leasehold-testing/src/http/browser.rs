@@ -51,7 +51,7 @@ pub async fn run(folder: &Path, script: &str, args: &[&str], packages: &Path) {
             tokio::time::timeout(END_LIMIT, running).await.ok()
         }
     };
-    let output = ended.expect("an end, at least when told to").expect("its output");
+    let output = ended.expect("an end, at least after the order to end").expect("its output");
     println!("{}", String::from_utf8_lossy(&output.stdout));
     eprintln!("{}", String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "see above for what the browser found");

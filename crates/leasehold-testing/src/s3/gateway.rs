@@ -172,7 +172,7 @@ impl Gateway {
                     return Ok(refusal(503));
                 };
                 let (send, receive) = oneshot::channel();
-                // A separate task: a client that gives up ends its connection, but not this.
+                // A separate task: a client that times out ends its connection, but not this.
                 tokio::spawn(self.clone().apply_later(id, call, head, body, send, permit));
                 if fault == Fault::LandLater {
                     return Err(Cut);

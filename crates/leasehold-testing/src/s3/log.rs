@@ -35,7 +35,7 @@ pub enum Outcome {
     Dropped,
     /// Applied; the connection ended before the response.
     Lost,
-    /// Applied long after the client had given up.
+    /// Applied long after the client had timed out.
     Late,
     /// Applied, but the stored bytes, or those of the response, are wrong.
     Damaged,

@@ -25,7 +25,7 @@
 //! # What can go wrong
 //! - The client retries by itself: the code behind the client then never sees a rule that fires once.
 //!   Give the client no retries, or the rule more [`times`](Rule::times).
-//! - A client that gives up on a held request does not cancel it: it is applied when the rule is
+//! - A client that cancels a held request does not cancel it: it is applied when the rule is
 //!   removed, like a packet in transit. The log says [`Outcome::Late`].
 //! - The process is killed: the directory with the bodies stays in the system's temporary directory.
 

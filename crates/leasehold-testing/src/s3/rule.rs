@@ -113,7 +113,7 @@ impl On {
         self.once(Fault::DropReply)
     }
 
-    /// Applied when the rule is removed, even if the client has given up meanwhile, as with a request
+    /// Applied when the rule is removed, even if the client has timed out meanwhile, as with a request
     /// in transit.
     pub fn hold(self) -> Rule {
         self.once(Fault::Hold)

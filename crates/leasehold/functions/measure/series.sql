@@ -89,7 +89,7 @@ language sql stable security definer set search_path = leasehold, pg_temp as $$
       from leasehold_internal.duty d where d.name = 'measure'
 $$;
 
--- Returns the last sample, if it is not older than 15 minutes. `measured` tells whether it is fresh.
+-- Returns the last sample, if it is not older than 15 minutes. `measured` shows whether it is fresh.
 -- Zeros of queues are not stored; they are filled in here, for the queues of the sample and for those
 -- with settings, a watch or a living worker, up to a thousand.
 create or replace function leasehold_internal.latest()

@@ -14,7 +14,7 @@ begin
     end if;
 end $$;
 
--- Records that an operator looks after an alarm. Returns false if there is no open alarm with that id.
+-- Records that an operator acknowledges an alarm. Returns false if there is no open alarm with that id.
 create or replace function leasehold.acknowledge_alarm(id bigint, actor text, why text)
 returns boolean
 language plpgsql volatile security definer set search_path = leasehold, pg_temp as $$

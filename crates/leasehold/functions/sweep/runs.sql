@@ -169,7 +169,7 @@ returns boolean
 language plpgsql volatile security definer set search_path = leasehold, pg_temp as $$
 #variable_conflict use_column
 declare
-    goes_on boolean;
+    may_continue boolean;
 begin
     if count_sweep.claimed = 0 and count_sweep.finished = 0 and count_sweep.failed = 0 and count_sweep.lost = 0 then
         return exists (select from leasehold_internal.sweep s where s.name = count_sweep.name and s.paused_at is null);
@@ -179,8 +179,8 @@ begin
            rows_finished = s.rows_finished + count_sweep.finished,
            rows_failed = s.rows_failed + count_sweep.failed, rows_lost = s.rows_lost + count_sweep.lost
      where s.name = count_sweep.name
-    returning s.paused_at is null into goes_on;
-    return coalesce(goes_on, false);
+    returning s.paused_at is null into may_continue;
+    return coalesce(may_continue, false);
 end $$;
 
 -- Takes the next turn of a sweep's watchdog. Returns false if another worker took it less than an

@@ -27,7 +27,7 @@ pub enum Rule {
     MirrorDifferenceAge,
     /// A mirror equalled its source once, and no check has confirmed that for too long.
     MirrorNotCompared,
-    /// Rows of a sweep have been claimed past the watchdog limit, or were set aside.
+    /// Rows of a sweep have been claimed past the watchdog limit, or are dead.
     SweepStuckRows,
 }
 

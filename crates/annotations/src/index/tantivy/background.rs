@@ -43,7 +43,7 @@ impl BackgroundThread {
     ) -> Option<T> {
         let (done, result) = oneshot::channel();
         let work = Box::new(move || {
-            // The receiver is gone if the caller gave up.
+            // The receiver is gone if the caller cancelled.
             let _ = done.send(work());
         });
         self.0.try_send(work).ok()?;

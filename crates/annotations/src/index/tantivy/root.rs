@@ -137,7 +137,7 @@ impl Root {
     }
 
     /// Moves a set that cannot be read out of the way.
-    pub fn set_aside(&self, name: &str) -> io::Result<()> {
+    pub fn quarantine(&self, name: &str) -> io::Result<()> {
         let broken = self.dir.join(BROKEN);
         self.remove_dir(&broken)?;
         fs::rename(self.set_dir(name), broken)

@@ -56,7 +56,7 @@ impl TantivySet {
             Err(why) if !is_writer => return Err(why),
             Err(why) => {
                 if root.has(name) {
-                    root.set_aside(name).map_err(broken)?;
+                    root.quarantine(name).map_err(broken)?;
                 }
                 if there {
                     tracing::error!(
@@ -208,7 +208,7 @@ impl Inner {
         match done {
             Ok(answers) => {
                 for (waiting, answer) in waiting.into_iter().zip(answers) {
-                    // The receiver is gone if the caller gave up.
+                    // The receiver is gone if the caller cancelled.
                     let _ = waiting.answer.send(Ok(answer));
                 }
             }

@@ -10,7 +10,7 @@
 //! # What can go wrong
 //! - The disk is full, or a commit fails: every caller gets an error, and the next batch begins with a
 //!   new writer at the last commit.
-//! - Callers give up while the disk hangs: the queue is bounded, and further changes are refused.
+//! - Callers time out while the disk hangs: the queue is bounded, and further changes are refused.
 
 use std::collections::HashMap;
 

@@ -20,7 +20,7 @@ async fn held_request_waits_for_the_test() {
 }
 
 #[tokio::test]
-async fn held_request_lands_after_its_client_gave_up() {
+async fn held_request_lands_after_its_client_disconnected() {
     let (s3, store) = setup();
     s3.put_object("k", b"x").unwrap();
     let held = s3.add(Rule::on(Op::DeleteMany).hold());

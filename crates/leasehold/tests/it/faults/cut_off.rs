@@ -111,7 +111,7 @@ async fn b8_worker_whose_renewal_hangs_stops_its_handlers_before_the_lease_ends(
 #[tokio::test(flavor = "multi_thread")]
 async fn b8_renewal_that_hangs_is_repeated_after_its_timeout_and_the_lease_is_kept() {
     let setup = Setup::new().await;
-    // Renewed after 3 s; given up after 7.5 s, before the default timeout of a renewal that begins then.
+    // Renewed after 3 s; abandoned after 7.5 s, before the default timeout of a renewal that begins then.
     queue_settings(&setup.client, "lease = '9 seconds'").await;
     let handler = async |_: Note, ctx: Ctx| {
         ctx.stopped().await;
@@ -123,7 +123,7 @@ async fn b8_renewal_that_hangs_is_repeated_after_its_timeout_and_the_lease_is_ke
         setup.proxy.add(Rule::delay_statement("leasehold.renew(", Duration::from_secs(60)));
     Note { n: 1 }.enqueue(&setup.engine).await.expect("enqueued");
     wait_for(&mut worker.events, |event| {
-        assert!(!matches!(event, Event::LeaseLost { .. }), "the lease was given up");
+        assert!(!matches!(event, Event::LeaseLost { .. }), "the lease was abandoned");
         matches!(event, Event::Renewed { .. }).then_some(())
     })
     .await;

@@ -58,7 +58,7 @@ async fn into_ledger(job: Note, tx: JobTx, ctx: Ctx, State(outside): State<Outsi
 pub struct Load {
     pub worker: Running,
     pub outside: Outside,
-    go_on: Arc<AtomicBool>,
+    running: Arc<AtomicBool>,
     stored: Arc<AtomicI64>,
     producer: tokio::task::JoinHandle<()>,
 }
@@ -72,8 +72,8 @@ impl Load {
         let outside = Outside::default();
         let worker = engine.worker_with(outside.clone()).queue("default", 16);
         let worker = run(worker.handle(into_ledger));
-        let (go_on, stored) = (Arc::new(AtomicBool::new(true)), Arc::new(AtomicI64::new(0)));
-        let (producing, count) = (Arc::clone(&go_on), Arc::clone(&stored));
+        let (running, stored) = (Arc::new(AtomicBool::new(true)), Arc::new(AtomicI64::new(0)));
+        let (producing, count) = (Arc::clone(&running), Arc::clone(&stored));
         let producer = tokio::spawn(async move {
             let mut n = 0;
             while producing.load(Ordering::SeqCst) {
@@ -86,7 +86,7 @@ impl Load {
                 count.store(n, Ordering::SeqCst);
             }
         });
-        Self { worker, outside, go_on, stored, producer }
+        Self { worker, outside, running, stored, producer }
     }
 
     /// Returns how many notes are stored, as far as the producer knows. They are numbered from zero.
@@ -104,7 +104,7 @@ impl Load {
 
     /// Stops producing, waits until every job is done, and returns the number of stored notes.
     pub async fn stop(self, client: &Client) -> i64 {
-        self.go_on.store(false, Ordering::SeqCst);
+        self.running.store(false, Ordering::SeqCst);
         self.producer.await.expect("no panic");
         let stored = self.stored.load(Ordering::SeqCst);
         until("all done", async || jobs(client).await == 0).await;

@@ -29,7 +29,7 @@ async fn b1_enqueues_whose_replies_are_lost_make_one_job_each() {
                     while let Err(error) = draft.clone().enqueue(&setup.engine).await {
                         // The engine itself retries for 10 s.
                         let early = began.elapsed() < Duration::from_secs(10);
-                        assert!(!early, "given up after {:?}: {error}", began.elapsed());
+                        assert!(!early, "abandoned after {:?}: {error}", began.elapsed());
                         began = Instant::now();
                     }
                 }

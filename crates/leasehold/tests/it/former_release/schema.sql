@@ -3775,7 +3775,7 @@ returns boolean
 language plpgsql volatile security definer set search_path = leasehold, pg_temp as $$
 #variable_conflict use_column
 declare
-    goes_on boolean;
+    may_continue boolean;
 begin
     if count_sweep.claimed = 0 and count_sweep.finished = 0 and count_sweep.failed = 0 and count_sweep.lost = 0 then
         return exists (select from leasehold_internal.sweep s where s.name = count_sweep.name and s.paused_at is null);
@@ -3785,8 +3785,8 @@ begin
            rows_finished = s.rows_finished + count_sweep.finished,
            rows_failed = s.rows_failed + count_sweep.failed, rows_lost = s.rows_lost + count_sweep.lost
      where s.name = count_sweep.name
-    returning s.paused_at is null into goes_on;
-    return coalesce(goes_on, false);
+    returning s.paused_at is null into may_continue;
+    return coalesce(may_continue, false);
 end $$;
 
 -- Takes the next turn of a sweep's watchdog. Returns false if another worker took it less than an
@@ -6286,7 +6286,7 @@ begin
     ('queues', 'backoff_cap', 'The longest wait after a failure.'),
     ('queues', 'keep_history', 'Whether finished jobs are kept in the history.'),
     ('queues', 'display_name', 'Its title on dashboards.'),
-    ('queues', 'owner', 'The team that looks after it.'),
+    ('queues', 'owner', 'The team that owns it.'),
     ('workers', 'id', 'The process.'),
     ('workers', 'name', 'The name from its configuration.'),
     ('workers', 'host', 'Its machine.'),

@@ -28,7 +28,7 @@ async fn f11_store_equals_the_table_after_an_outage() {
     // Deleted and saved again under the same name.
     margin.write(&["n00002", "n01100"]).await;
     let off = "select count(*) from leasehold.job where deferred";
-    in_the_end("work is put off", async || margin.count(off).await > 1000).await;
+    in_the_end("work is delayed", async || margin.count(off).await > 1000).await;
     margin.target.faults(|faults| faults.down = false);
     in_the_end("no job is left", async || margin.jobs().await == 0).await;
     worker.stop().await;
@@ -48,7 +48,7 @@ async fn a13_store_has_21500_notes_that_were_saved_during_an_outage() {
         margin.write_many(first, 2150).await;
     }
     let off = "select count(*) from leasehold.job where deferred";
-    in_the_end("work is put off", async || margin.count(off).await > 5000).await;
+    in_the_end("work is delayed", async || margin.count(off).await > 5000).await;
     margin.target.faults(|faults| faults.down = false);
     in_the_end("all is there", async || margin.target.documents().len() == 21_500).await;
     in_the_end("no job is left", async || margin.jobs().await == 0).await;

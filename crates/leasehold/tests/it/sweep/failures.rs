@@ -1,4 +1,4 @@
-//! Rows that fail: retried, then set aside, and never in the way of the others.
+//! Rows that fail: retried, then dead, and never in the way of the others.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

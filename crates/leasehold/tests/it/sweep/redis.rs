@@ -76,7 +76,7 @@ async fn d5_holder_frozen_past_the_expiry_of_its_lock_takes_no_row_of_the_next_o
     let more = [("LEASEHOLD_TEST_REDIS", url.as_str())];
     let sleeper = Process::run(MAIN, "claims-slowly", &shelf.database, &more);
     let waits = "select count(*) from pg_stat_activity where wait_event = 'advisory' and datname = current_database()";
-    // Without a reply in time it claims without the lock; such a claim is given up, and the next one
+    // Without a reply in time it claims without the lock; such a claim is cancelled, and the next one
     // asks again.
     until("it is inside, in the middle of its claim, and has the lock", async || {
         count(&shelf.client, waits).await == 1
@@ -143,23 +143,23 @@ async fn d6_d7_sweep_claims_each_row_once_while_redis_is_flushed_killed_and_froz
     let workers: Vec<_> = (0..3).map(|_| run(shelf.engine.worker().sweep(sweep()))).collect();
     let mut lent = 600;
     // Lends new rows, some of which are still on their way when this returns.
-    let mut goes_on = async |during: &str| {
+    let mut may_continue = async |during: &str| {
         shelf.lend(lent + 1, 600).await;
         lent += 600;
         until(during, async || shelf.count("state = 'back'").await >= lent - 300).await;
     };
     for _ in 0..3 {
         server.flush().await.expect("flushed");
-        goes_on("flushed").await;
+        may_continue("flushed").await;
     }
     server.kill().expect("killed");
-    goes_on("killed").await;
+    may_continue("killed").await;
     server.restart().expect("back, and empty");
-    goes_on("back").await;
+    may_continue("back").await;
     server.freeze().expect("frozen");
-    goes_on("frozen").await;
+    may_continue("frozen").await;
     server.thaw().expect("thawed");
-    goes_on("thawed").await;
+    may_continue("thawed").await;
     until("all are back", async || shelf.count("state <> 'back'").await == 0).await;
     for worker in workers {
         worker.stop().await;

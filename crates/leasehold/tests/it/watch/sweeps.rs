@@ -51,7 +51,7 @@ async fn stuck_rows_of_a_sweep_raise_an_alarm() {
     counted(&sql, "shelf", 1, 1, 0).await;
     a_minute_passes(&sql).await;
     assert_eq!(up(&sql.client).await, Vec::<String>::new());
-    // A row that was set aside raises the alarm, too.
+    // A row that is dead raises the alarm, too.
     run(&sql.client, "insert into leasehold_internal.sweep_failure (sweep, key, claim, attempts, last_error, dead_at) values ('shelf', '2', 7, 5, 'no', now())").await;
     counted(&sql, "shelf", 1, 0, 0).await;
     a_minute_passes(&sql).await;

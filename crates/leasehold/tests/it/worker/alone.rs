@@ -115,7 +115,7 @@ async fn a35_claim_that_hangs_in_one_queue_delays_no_other_queue() {
     assert_eq!(count(&holder, waits).await, 1, "it still hangs");
     sql(&holder, "select pg_advisory_unlock(41)").await;
     until("all are done", async || completed(&client).await == 4).await;
-    // The claim was not given up after all: it got its reply.
+    // The claim was not abandoned: it got its reply.
     let recovered = |event: &Event| matches!(event, Event::ClaimRecovered { .. });
     assert!(!worker.seen().iter().any(recovered));
     worker.stop().await;

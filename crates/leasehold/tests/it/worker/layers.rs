@@ -172,18 +172,18 @@ async fn always_done(ctx: Ctx, next: Next) -> Outcome {
 async fn layer_cannot_complete_a_job_whose_lease_was_lost() {
     let database = TestDatabase::new().await;
     let (engine, client) = (engine(&database).await, database.connect().await);
-    let handler = async |_: Letter, State(go_on): State<Arc<Semaphore>>| {
-        drop(go_on.acquire().await);
+    let handler = async |_: Letter, State(gate): State<Arc<Semaphore>>| {
+        drop(gate.acquire().await);
     };
-    let go_on = Arc::new(Semaphore::new(0));
-    let worker = engine.worker_with(Arc::clone(&go_on)).without_housekeeping();
+    let gate = Arc::new(Semaphore::new(0));
+    let worker = engine.worker_with(Arc::clone(&gate)).without_housekeeping();
     let mut worker = run(worker.queue("default", 1).handle(handler).layer(always_done));
     let id = Letter { n: 1 }.enqueue(&engine).await.expect("enqueued").id();
     let first = worker.started(id).await;
     sql(&client, "select leasehold.pause('default', 'test', 'so that it is not claimed again')")
         .await;
     assert_eq!(expire_leases(&client).await, 1);
-    go_on.add_permits(1);
+    gate.add_permits(1);
     assert_eq!(worker.end_of(first).await, Finished::Lost);
     worker.stop().await;
     assert_eq!((completed(&client).await, jobs(&client).await), (0, 1));

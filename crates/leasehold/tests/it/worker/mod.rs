@@ -1,10 +1,10 @@
 //! The claim → run → finish loop.
 
+mod abandoned;
 mod alone;
 mod batches;
 mod connections;
 mod defer;
-mod given_up;
 mod handlers;
 mod hooks;
 mod isolation;

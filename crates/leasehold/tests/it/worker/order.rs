@@ -68,20 +68,20 @@ async fn scheduled_job_runs_at_its_due_time_and_not_before() {
 }
 
 /// Keeps a worker busy: each job enqueues the next, until the test ends the chain.
-async fn chain(job: Note, ctx: Ctx, State(go_on): State<Arc<AtomicBool>>) {
-    if job.n == 0 && go_on.load(Ordering::SeqCst) {
+async fn chain(job: Note, ctx: Ctx, State(running): State<Arc<AtomicBool>>) {
+    if job.n == 0 && running.load(Ordering::SeqCst) {
         Note { n: 0 }.enqueue(ctx.engine()).await.expect("enqueued");
     }
 }
 
 /// Starts a worker that always finds new work at its cursor.
 async fn busy_worker(engine: &Leasehold, chains: i64) -> (Running, Arc<AtomicBool>) {
-    let go_on = Arc::new(AtomicBool::new(true));
+    let running = Arc::new(AtomicBool::new(true));
     engine.enqueue_many((0..chains).map(|_| Note { n: 0 })).await.expect("enqueued");
-    let worker = engine.worker_with(Arc::clone(&go_on)).queue("default", 4).handle(chain);
+    let worker = engine.worker_with(Arc::clone(&running)).queue("default", 4).handle(chain);
     let mut worker = run(worker);
     worker.finished(50).await;
-    (worker, go_on)
+    (worker, running)
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -92,10 +92,10 @@ async fn busy_worker_finds_the_job_of_a_producer_that_committed_late() {
     let mut client = database.connect_directly().await;
     let transaction = client.transaction().await.expect("a transaction");
     let late = Note { n: 1 }.enqueue(&transaction).await.expect("enqueued").id();
-    let (worker, go_on) = busy_worker(&engine, 8).await;
+    let (worker, running) = busy_worker(&engine, 8).await;
     transaction.commit().await.expect("committed");
     done(&client, late).await;
-    go_on.store(false, Ordering::SeqCst);
+    running.store(false, Ordering::SeqCst);
     worker.stop().await;
 }
 
@@ -104,7 +104,7 @@ async fn busy_worker_finds_other_priorities_and_jobs_before_its_cursor() {
     let database = TestDatabase::new().await;
     let (engine, client) = (engine(&database).await, database.connect().await);
     // One slot is left, so that jobs that are due later or less urgent get their turn, too.
-    let (worker, go_on) = busy_worker(&engine, 3).await;
+    let (worker, running) = busy_worker(&engine, 3).await;
     for priority in [-7, 7] {
         let id = enqueue_with_priority(&engine, 1, priority).await;
         done(&client, id).await;
@@ -113,7 +113,7 @@ async fn busy_worker_finds_other_priorities_and_jobs_before_its_cursor() {
     let given_back = "select (leasehold.enqueue('note', '{\"n\": 1}', scheduled_at => now() - interval '1 day')).job_id";
     let id = JobId(count(&client, given_back).await);
     done(&client, id).await;
-    go_on.store(false, Ordering::SeqCst);
+    running.store(false, Ordering::SeqCst);
     worker.stop().await;
 }
 

@@ -1,4 +1,4 @@
-//! Handlers that the keeper gives up, when it cannot record that at once.
+//! Handlers that the keeper abandons, when it cannot record that at once.
 
 use leasehold::events::Event;
 use leasehold::{Ctx, Enqueue, Finished, Job, State};
@@ -33,7 +33,7 @@ async fn a26_locked_row_delays_no_renewal_and_the_job_is_retried_afterwards() {
     worker.started(id).await;
     sql(&holder, "begin; select from leasehold.job for update").await;
     soon(stops.recv()).await.expect("a stop signal");
-    // Many ticks of the keeper: it gives up the handler, finds the row locked and keeps renewing.
+    // Many ticks of the keeper: it abandons the handler, finds the row locked and keeps renewing.
     let mut renewals = 0;
     wait_for(&mut worker.events, |event| {
         assert!(!matches!(event, Event::LeaseLost { .. } | Event::Finished { .. }), "{event:?}");
