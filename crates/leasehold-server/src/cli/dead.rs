@@ -120,7 +120,7 @@ async fn redrive(
     if !selection.confirm(&db, out, "redrive", &filter).await? {
         return Ok(ExitCode::SUCCESS);
     }
-    let (mut results, by) = (Results::new(Act::Run, &selection), by(None));
+    let (mut results, by) = (Results::new(Act::Redrive, &selection), by(None));
     if selection.by_id() {
         redrive_step(&db, &selection.ids, &by, &mut results).await?;
     } else {

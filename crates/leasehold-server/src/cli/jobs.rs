@@ -1,4 +1,4 @@
-//! `leasehold jobs`: list, show, retry, update, cancel and delete jobs.
+//! `leasehold jobs`: list, show, promote, update, cancel and delete jobs.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use super::due::{Due, parse_due};
 use super::filter::{Filter, States};
 use super::many::Selection;
 use super::record;
-use super::results::{Act, Results, cancel_step, delete_step, retry_step, update_step};
+use super::results::{Act, Results, cancel_step, delete_step, promote_step, update_step};
 use crate::exit::Failure;
 use crate::output::{Columns, Format, Out};
 use crate::text::parse_duration;
@@ -30,9 +30,9 @@ pub enum Command {
         #[arg(required = true, value_name = "ID")]
         ids: Vec<JobId>,
     },
-    /// Run jobs now: promote waiting ones, redrive dead ones
-    #[command(after_help = RETRY_HELP)]
-    Retry(Selection),
+    /// Promote waiting jobs: they are due now
+    #[command(after_help = PROMOTE_HELP)]
+    Promote(Selection),
     /// Update waiting jobs: priority, due time, expiry, tag, attempts
     #[command(after_help = UPDATE_HELP, override_usage = "leasehold jobs update <ID>... <VALUE>...")]
     Update(UpdateArgs),
@@ -71,12 +71,12 @@ Examples:
   leasehold jobs list --after CURSOR          the next page; each page prints its cursor
   leasehold jobs list --state completed --since 2h -o ndjson | jq .kwargs";
 
-const RETRY_HELP: &str = "\
+const PROMOTE_HELP: &str = "\
 Examples:
-  leasehold jobs retry 81230
-  leasehold jobs retry --queue mail --tag import --dry-run
+  leasehold jobs promote 81230
+  leasehold jobs promote --queue mail --tag import --dry-run
 
-A running job is not touched (exit code 5).";
+Running, dead and finished jobs are not touched (exit code 5). Redrive dead jobs: leasehold dead redrive.";
 
 const UPDATE_HELP: &str = "\
 Examples:
@@ -198,7 +198,7 @@ pub async fn run(command: Command, common: &Common) -> Result<ExitCode, Failure>
     match command {
         Command::List(args) => list(args, common).await,
         Command::Show { ids } => show(&ids, common).await,
-        Command::Retry(selection) => retry(selection, common).await,
+        Command::Promote(selection) => promote(selection, common).await,
         Command::Update(args) => update(args, common).await,
         Command::Cancel { selection, why } => cancel(selection, why, common).await,
         Command::Delete { selection, why } => delete(selection, why, common).await,
@@ -236,27 +236,21 @@ async fn show(ids: &[JobId], common: &Common) -> Result<ExitCode, Failure> {
     }
 }
 
-async fn retry(selection: Selection, common: &Common) -> Result<ExitCode, Failure> {
-    selection.check("retry", false)?;
-    let dead = [JobState::Dead];
-    let Some(filter) = selection.matching(&[JobState::WAITING, &dead].concat())? else {
+async fn promote(selection: Selection, common: &Common) -> Result<ExitCode, Failure> {
+    selection.check("promote", false)?;
+    let Some(filter) = selection.matching(JobState::WAITING)? else {
         return no_such_state(common);
     };
     let (out, db) = (common.out(), common.db().await?);
-    if !selection.confirm(&db, out, "retry", &filter).await? {
+    if !selection.confirm(&db, out, "promote", &filter).await? {
         return Ok(ExitCode::SUCCESS);
     }
-    let (mut results, by) = (Results::new(Act::Run, &selection), by(None));
+    let (mut results, by) = (Results::new(Act::Promote, &selection), by(None));
     if selection.by_id() {
-        retry_step(&db, &selection.ids, &by, &mut results).await?;
-        return results.report(out);
-    }
-    // The waiting ones first: a redriven job waits too, and must not be met a second time.
-    for states in [JobState::WAITING, &dead] {
-        if let Some(filter) = filter.clone().only(states) {
-            let act = async |ids: &[JobId]| retry_step(&db, ids, &by, &mut results).await;
-            selection.each_step(&db, &filter, act).await?;
-        }
+        promote_step(&db, &selection.ids, &by, &mut results).await?;
+    } else {
+        let act = async |ids: &[JobId]| promote_step(&db, ids, &by, &mut results).await;
+        selection.each_step(&db, &filter, act).await?;
     }
     results.report(out)
 }

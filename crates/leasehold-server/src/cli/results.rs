@@ -23,8 +23,8 @@ struct Entry {
 /// What the operator asked for; it decides the advice about jobs that were not changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Act {
-    /// Retry or redrive: the operator wants the job to run again.
-    Run,
+    Promote,
+    Redrive,
     Cancel,
     Delete,
     Update,
@@ -94,7 +94,7 @@ fn problem(act: Act, entry: &Entry) -> Option<Failure> {
         ),
         ("waiting", _) => Some(
             conflict("is waiting, not dead".to_owned())
-                .hint(format!("let it run now: leasehold jobs retry {id}")),
+                .hint(format!("let it run now: leasehold jobs promote {id}")),
         ),
         ("finished", Act::Cancel) => Some(
             conflict("is completed: there is nothing left to cancel".to_owned())
@@ -111,6 +111,10 @@ fn problem(act: Act, entry: &Entry) -> Option<Failure> {
         ("already_cancelled", _) => Some(
             conflict("is already cancelled".to_owned())
                 .hint(format!("see when and why: leasehold jobs show {id}")),
+        ),
+        ("dead", Act::Promote) => Some(
+            conflict("is dead, and only waiting jobs are promoted".to_owned())
+                .hint(format!("redrive it: leasehold dead redrive {id}")),
         ),
         ("dead", Act::Update) => Some(
             conflict("is dead, and only waiting jobs are updated".to_owned())
@@ -134,38 +138,26 @@ pub fn no_such_job(id: impl std::fmt::Display) -> Failure {
         .hint("history is kept for some days: leasehold jobs list --state completed --since 7d")
 }
 
-/// Promotes waiting jobs and redrives dead ones.
-pub async fn retry_step(
+/// Promotes waiting jobs.
+pub async fn promote_step(
     db: &Db,
     ids: &[JobId],
     by: &By,
     results: &mut Results,
 ) -> Result<(), Failure> {
-    let redriven = db.within(db.jobs().redrive_many(ids, by)).await?;
-    let waiting: Vec<JobId> = redriven
-        .iter()
-        .filter(|(_, change)| matches!(change, Change::WrongState(state) if state.is_waiting()))
-        .map(|(id, _)| *id)
-        .collect();
-    let promoted = match waiting.is_empty() {
-        true => Vec::new(),
-        false => db.within(db.jobs().promote_many(&waiting, by)).await?,
-    };
-    let promoted: BTreeMap<JobId, Change> = promoted.into_iter().collect();
-    for (id, change) in redriven {
-        let result = match (change, promoted.get(&id)) {
-            (Change::Done, _) => "redriven",
-            (_, Some(Change::Done)) => "promoted",
-            (_, Some(Change::WrongState(JobState::Ready))) => "already_due",
-            (_, Some(change)) => unchanged(*change),
-            (change, None) => unchanged(change),
+    for (id, change) in db.within(db.jobs().promote_many(ids, by)).await? {
+        let result = match change {
+            Change::Done => "promoted",
+            Change::WrongState(JobState::Ready) => "already_due",
+            Change::WrongState(JobState::Dead) => "dead",
+            change => unchanged(change),
         };
         results.add(id, result);
     }
     Ok(())
 }
 
-/// Redrives dead jobs only.
+/// Redrives dead jobs.
 pub async fn redrive_step(
     db: &Db,
     ids: &[JobId],

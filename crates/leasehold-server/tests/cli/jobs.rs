@@ -108,7 +108,7 @@ async fn job_name_with_escape_codes_is_printed_without_them() {
 }
 
 #[tokio::test]
-async fn retry_promotes_waiting_and_redrives_dead_jobs() {
+async fn promote_makes_waiting_jobs_due_and_refuses_dead_ones() {
     let fixture = Fixture::new().await;
     let later = fixture.job("mail", "a").await;
     fixture
@@ -119,33 +119,35 @@ async fn retry_promotes_waiting_and_redrives_dead_jobs() {
     let due = fixture.job("mail", "b").await;
     let dead = fixture.dead("mail", "c", "exhausted").await;
     let ran = fixture
-        .run(&["jobs", "retry", &later.to_string(), &due.to_string(), &dead.to_string(), "--json"])
+        .run(&["jobs", "promote", &later.to_string(), &due.to_string(), "--json"])
         .await
         .expect(0)
         .json();
     let results: Vec<&str> =
         ran["jobs"].as_array().unwrap().iter().map(|job| job["result"].as_str().unwrap()).collect();
-    assert_eq!(results, ["promoted", "already_due", "redriven"]);
+    assert_eq!(results, ["promoted", "already_due"]);
     assert_eq!(
         fixture
             .count("select count(*) from leasehold.job where not held and scheduled_at <= now()")
             .await,
-        3
+        2
     );
     assert_eq!(
         fixture.count("select count(*) from leasehold.audit where actor like 'ann@%'").await,
-        2
+        1
     );
+    let refused = fixture.run(&["jobs", "promote", &dead.to_string()]).await.expect(5);
+    refused.says(&format!("leasehold dead redrive {dead}"));
 }
 
 #[tokio::test]
-async fn retry_rejects_running_and_finished_jobs() {
+async fn promote_rejects_running_and_finished_jobs() {
     let fixture = Fixture::new().await;
     let (running, generation) = fixture.running("mail", "a").await;
-    fixture.run(&["jobs", "retry", &running.to_string()]).await.expect(5).says("is running");
+    fixture.run(&["jobs", "promote", &running.to_string()]).await.expect(5).says("is running");
     let done = fixture.completed("mail", "b").await;
-    fixture.run(&["jobs", "retry", &done.to_string()]).await.expect(5).says("is finished");
-    fixture.run(&["jobs", "retry", "987654"]).await.expect(3);
+    fixture.run(&["jobs", "promote", &done.to_string()]).await.expect(5).says("is finished");
+    fixture.run(&["jobs", "promote", "987654"]).await.expect(3);
     let sql = format!(
         "select count(*) from leasehold.job where held and lease_generation = {generation}"
     );
