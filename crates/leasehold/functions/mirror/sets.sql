@@ -91,7 +91,7 @@ end $$;
 -- Orders a worker that has the store to do something with it. Ordered twice, it is done once. A
 -- rollback names its set: a second worker that repeats it, after the first one died, must not swap
 -- again. Returns the id of the job; null: there is no such mirror.
-create or replace function leasehold.order_mirror(name text, what text, actor text)
+create or replace function leasehold.order_mirror(name text, what text, actor text, why text default null)
 returns bigint
 language plpgsql volatile security definer set search_path = leasehold, pg_temp as $$
 #variable_conflict use_column
@@ -115,7 +115,7 @@ begin
         queue => m.queue, tag => 'mirror.order', priority => 0,
         -- No mark of a row begins like this.
         key => 'mirror-order:' || m.name || ':' || what, key_ttl => interval '0') e;
-    insert into leasehold.audit (actor, action, subject) values (actor, what, 'mirror ' || m.name);
+    insert into leasehold.audit (actor, action, subject, detail) values (actor, what, 'mirror ' || m.name, why);
     return made;
 end $$;
 

@@ -63,7 +63,8 @@ create or replace function leasehold.watch_queue(
     queue text, actor text, by_service boolean default false,
     min_completed bigint default null, over interval default null,
     max_length bigint default null, bulk_tags text[] default null,
-    max_age interval default null, max_dead bigint default null, max_lost bigint default null
+    max_age interval default null, max_dead bigint default null, max_lost bigint default null,
+    why text default null
 )
 returns boolean
 language plpgsql volatile security definer set search_path = leasehold, pg_temp as $$
@@ -91,13 +92,14 @@ begin
         return false;
     end if;
     if not by_service then
-        insert into leasehold.audit (actor, action, subject) values (actor, 'watch', 'queue ' || watch_queue.queue);
+        insert into leasehold.audit (actor, action, subject, detail)
+        values (actor, 'watch', 'queue ' || watch_queue.queue, why);
     end if;
     return true;
 end $$;
 
 -- Turns the watch of a queue off. Returns false if there was none, or it was off already.
-create or replace function leasehold.unwatch_queue(queue text, actor text)
+create or replace function leasehold.unwatch_queue(queue text, actor text, why text default null)
 returns boolean
 language plpgsql volatile security definer set search_path = leasehold, pg_temp as $$
 #variable_conflict use_column
@@ -107,7 +109,8 @@ begin
     if not found then
         return false;
     end if;
-    insert into leasehold.audit (actor, action, subject) values (actor, 'unwatch', 'queue ' || unwatch_queue.queue);
+    insert into leasehold.audit (actor, action, subject, detail)
+    values (actor, 'unwatch', 'queue ' || unwatch_queue.queue, why);
     return true;
 end $$;
 

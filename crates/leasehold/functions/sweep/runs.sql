@@ -268,7 +268,7 @@ begin
 end $$;
 
 -- Makes a sweep due now. Returns false if there is no such sweep.
-create or replace function leasehold.run_sweep(name text, actor text default null)
+create or replace function leasehold.run_sweep(name text, actor text default null, why text default null)
 returns boolean
 language plpgsql volatile security definer set search_path = leasehold, pg_temp as $$
 #variable_conflict use_column
@@ -276,7 +276,8 @@ begin
     -- Also when it is due already: a run that is about to end must notice, and look again.
     update leasehold_internal.sweep s set next_run_at = statement_timestamp() where s.name = run_sweep.name;
     if found and actor is not null then
-        insert into leasehold.audit (actor, action, subject) values (actor, 'run', 'sweep ' || run_sweep.name);
+        insert into leasehold.audit (actor, action, subject, detail)
+        values (actor, 'run', 'sweep ' || run_sweep.name, why);
         return true;
     end if;
     return found;
@@ -300,7 +301,7 @@ begin
 end $$;
 
 -- Resumes a sweep. Returns false if it was not paused.
-create or replace function leasehold.resume_sweep(name text, actor text)
+create or replace function leasehold.resume_sweep(name text, actor text, why text default null)
 returns boolean
 language plpgsql volatile security definer set search_path = leasehold, pg_temp as $$
 #variable_conflict use_column
@@ -310,13 +311,14 @@ begin
     if not found then
         return false;
     end if;
-    insert into leasehold.audit (actor, action, subject) values (actor, 'resume', 'sweep ' || resume_sweep.name);
+    insert into leasehold.audit (actor, action, subject, detail)
+    values (actor, 'resume', 'sweep ' || resume_sweep.name, why);
     return true;
 end $$;
 
 -- Makes the workers of a sweep run its watchdog now, with their own rights. Returns false if there is
 -- no such sweep.
-create or replace function leasehold.run_watchdog(name text, actor text)
+create or replace function leasehold.run_watchdog(name text, actor text, why text default null)
 returns boolean
 language plpgsql volatile security definer set search_path = leasehold, pg_temp as $$
 begin
@@ -324,15 +326,15 @@ begin
     if not found then
         return false;
     end if;
-    insert into leasehold.audit (actor, action, subject)
-    values (run_watchdog.actor, 'run watchdog', 'sweep ' || run_watchdog.name);
+    insert into leasehold.audit (actor, action, subject, detail)
+    values (run_watchdog.actor, 'run watchdog', 'sweep ' || run_watchdog.name, why);
     return true;
 end $$;
 
 -- Removes a sweep that no worker has any more, with the failures of its rows. Its table is left alone.
 -- A worker that still has the sweep continues and counts nothing; its next start declares it anew.
 -- Returns false if there is no such sweep.
-create or replace function leasehold.forget_sweep(name text, actor text)
+create or replace function leasehold.forget_sweep(name text, actor text, why text default null)
 returns boolean
 language plpgsql volatile security definer set search_path = leasehold, pg_temp set enable_seqscan = off as $$
 begin
@@ -341,15 +343,17 @@ begin
         return false;
     end if;
     delete from leasehold_internal.sweep_failure f where f.sweep = forget_sweep.name;
-    insert into leasehold.audit (actor, action, subject)
-    values (forget_sweep.actor, 'forget', 'sweep ' || forget_sweep.name);
+    insert into leasehold.audit (actor, action, subject, detail)
+    values (forget_sweep.actor, 'forget', 'sweep ' || forget_sweep.name, why);
     return true;
 end $$;
 
 -- Redrives dead rows: the watchdog, which alone may do that, resets them at its next turn, which is
 -- now. Their failures are counted from the start. Null keys: all dead rows of the sweep. Returns the
 -- keys.
-create or replace function leasehold.redrive_sweep(name text, keys text[], actor text, up_to int default 10000)
+create or replace function leasehold.redrive_sweep(
+    name text, keys text[], actor text, up_to int default 10000, why text default null
+)
 returns setof text
 language plpgsql volatile security definer
 set search_path = leasehold, pg_temp set enable_seqscan = off as $$
@@ -372,7 +376,7 @@ begin
         update leasehold_internal.sweep s set watchdog_ran_at = null where s.name = redrive_sweep.name;
         insert into leasehold.audit (actor, action, subject, detail)
         values (actor, 'redrive', cardinality(moved) || ' rows of sweep ' || redrive_sweep.name,
-                left(moved::text, 1000));
+                concat_ws(': ', why, left(moved::text, 1000)));
     end if;
     return query select unnest(moved);
 end $$;

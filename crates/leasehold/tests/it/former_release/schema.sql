@@ -3874,7 +3874,7 @@ begin
 end $$;
 
 -- Makes a sweep due now. Returns false if there is no such sweep.
-create or replace function leasehold.run_sweep(name text, actor text default null)
+create or replace function leasehold.run_sweep(name text, actor text default null, why text default null)
 returns boolean
 language plpgsql volatile security definer set search_path = leasehold, pg_temp as $$
 #variable_conflict use_column
@@ -3882,7 +3882,8 @@ begin
     -- Also when it is due already: a run that is about to end must notice, and look again.
     update leasehold_internal.sweep s set next_run_at = statement_timestamp() where s.name = run_sweep.name;
     if found and actor is not null then
-        insert into leasehold.audit (actor, action, subject) values (actor, 'run', 'sweep ' || run_sweep.name);
+        insert into leasehold.audit (actor, action, subject, detail)
+        values (actor, 'run', 'sweep ' || run_sweep.name, why);
         return true;
     end if;
     return found;
@@ -3906,7 +3907,7 @@ begin
 end $$;
 
 -- Resumes a sweep. Returns false if it was not paused.
-create or replace function leasehold.resume_sweep(name text, actor text)
+create or replace function leasehold.resume_sweep(name text, actor text, why text default null)
 returns boolean
 language plpgsql volatile security definer set search_path = leasehold, pg_temp as $$
 #variable_conflict use_column
@@ -3916,13 +3917,14 @@ begin
     if not found then
         return false;
     end if;
-    insert into leasehold.audit (actor, action, subject) values (actor, 'resume', 'sweep ' || resume_sweep.name);
+    insert into leasehold.audit (actor, action, subject, detail)
+    values (actor, 'resume', 'sweep ' || resume_sweep.name, why);
     return true;
 end $$;
 
 -- Makes the workers of a sweep run its watchdog now, with their own rights. Returns false if there is
 -- no such sweep.
-create or replace function leasehold.run_watchdog(name text, actor text)
+create or replace function leasehold.run_watchdog(name text, actor text, why text default null)
 returns boolean
 language plpgsql volatile security definer set search_path = leasehold, pg_temp as $$
 begin
@@ -3930,15 +3932,15 @@ begin
     if not found then
         return false;
     end if;
-    insert into leasehold.audit (actor, action, subject)
-    values (run_watchdog.actor, 'run watchdog', 'sweep ' || run_watchdog.name);
+    insert into leasehold.audit (actor, action, subject, detail)
+    values (run_watchdog.actor, 'run watchdog', 'sweep ' || run_watchdog.name, why);
     return true;
 end $$;
 
 -- Removes a sweep that no worker has any more, with the failures of its rows. Its table is left alone.
 -- A worker that still has the sweep continues and counts nothing; its next start declares it anew.
 -- Returns false if there is no such sweep.
-create or replace function leasehold.forget_sweep(name text, actor text)
+create or replace function leasehold.forget_sweep(name text, actor text, why text default null)
 returns boolean
 language plpgsql volatile security definer set search_path = leasehold, pg_temp set enable_seqscan = off as $$
 begin
@@ -3947,15 +3949,17 @@ begin
         return false;
     end if;
     delete from leasehold_internal.sweep_failure f where f.sweep = forget_sweep.name;
-    insert into leasehold.audit (actor, action, subject)
-    values (forget_sweep.actor, 'forget', 'sweep ' || forget_sweep.name);
+    insert into leasehold.audit (actor, action, subject, detail)
+    values (forget_sweep.actor, 'forget', 'sweep ' || forget_sweep.name, why);
     return true;
 end $$;
 
 -- Redrives dead rows: the watchdog, which alone may do that, resets them at its next turn, which is
 -- now. Their failures are counted from the start. Null keys: all dead rows of the sweep. Returns the
 -- keys.
-create or replace function leasehold.redrive_sweep(name text, keys text[], actor text, up_to int default 10000)
+create or replace function leasehold.redrive_sweep(
+    name text, keys text[], actor text, up_to int default 10000, why text default null
+)
 returns setof text
 language plpgsql volatile security definer
 set search_path = leasehold, pg_temp set enable_seqscan = off as $$
@@ -3978,7 +3982,7 @@ begin
         update leasehold_internal.sweep s set watchdog_ran_at = null where s.name = redrive_sweep.name;
         insert into leasehold.audit (actor, action, subject, detail)
         values (actor, 'redrive', cardinality(moved) || ' rows of sweep ' || redrive_sweep.name,
-                left(moved::text, 1000));
+                concat_ws(': ', why, left(moved::text, 1000)));
     end if;
     return query select unnest(moved);
 end $$;
@@ -4658,7 +4662,7 @@ end $$;
 -- Orders a worker that has the store to do something with it. Ordered twice, it is done once. A
 -- rollback names its set: a second worker that repeats it, after the first one died, must not swap
 -- again. Returns the id of the job; null: there is no such mirror.
-create or replace function leasehold.order_mirror(name text, what text, actor text)
+create or replace function leasehold.order_mirror(name text, what text, actor text, why text default null)
 returns bigint
 language plpgsql volatile security definer set search_path = leasehold, pg_temp as $$
 #variable_conflict use_column
@@ -4682,7 +4686,7 @@ begin
         queue => m.queue, tag => 'mirror.order', priority => 0,
         -- No mark of a row begins like this.
         key => 'mirror-order:' || m.name || ':' || what, key_ttl => interval '0') e;
-    insert into leasehold.audit (actor, action, subject) values (actor, what, 'mirror ' || m.name);
+    insert into leasehold.audit (actor, action, subject, detail) values (actor, what, 'mirror ' || m.name, why);
     return made;
 end $$;
 
@@ -5892,7 +5896,8 @@ create or replace function leasehold.watch_queue(
     queue text, actor text, by_service boolean default false,
     min_completed bigint default null, over interval default null,
     max_length bigint default null, bulk_tags text[] default null,
-    max_age interval default null, max_dead bigint default null, max_lost bigint default null
+    max_age interval default null, max_dead bigint default null, max_lost bigint default null,
+    why text default null
 )
 returns boolean
 language plpgsql volatile security definer set search_path = leasehold, pg_temp as $$
@@ -5920,13 +5925,14 @@ begin
         return false;
     end if;
     if not by_service then
-        insert into leasehold.audit (actor, action, subject) values (actor, 'watch', 'queue ' || watch_queue.queue);
+        insert into leasehold.audit (actor, action, subject, detail)
+        values (actor, 'watch', 'queue ' || watch_queue.queue, why);
     end if;
     return true;
 end $$;
 
 -- Turns the watch of a queue off. Returns false if there was none, or it was off already.
-create or replace function leasehold.unwatch_queue(queue text, actor text)
+create or replace function leasehold.unwatch_queue(queue text, actor text, why text default null)
 returns boolean
 language plpgsql volatile security definer set search_path = leasehold, pg_temp as $$
 #variable_conflict use_column
@@ -5936,7 +5942,8 @@ begin
     if not found then
         return false;
     end if;
-    insert into leasehold.audit (actor, action, subject) values (actor, 'unwatch', 'queue ' || unwatch_queue.queue);
+    insert into leasehold.audit (actor, action, subject, detail)
+    values (actor, 'unwatch', 'queue ' || unwatch_queue.queue, why);
     return true;
 end $$;
 
