@@ -199,7 +199,7 @@ const MOMENTS: &[(&str, &[&str])] = &[
             "check_due_at",
             "check_busy_until",
             "round_started_at",
-            "checked_at",
+            "compared_at",
             "oldest_difference",
             "equal_as_of",
             "adopted_at",

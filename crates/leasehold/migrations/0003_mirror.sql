@@ -52,8 +52,8 @@ create table leasehold_internal.mirror (
     round_repaired bigint not null default 0,
 
     -- What the last whole round of the check found.
-    checked_at timestamptz,
-    rows_checked bigint not null default 0,
+    compared_at timestamptz,
+    rows_compared bigint not null default 0,
     repaired bigint not null default 0,
     repaired_total bigint not null default 0,
     rounds bigint not null default 0,

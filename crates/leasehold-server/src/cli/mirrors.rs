@@ -240,8 +240,8 @@ struct Entry {
     rebuild_ended_at: Option<Timestamp>,
     round_started_at: Option<Timestamp>,
     round_rows: i64,
-    checked_at: Option<Timestamp>,
-    rows_checked: i64,
+    compared_at: Option<Timestamp>,
+    rows_compared: i64,
     repaired: i64,
     repaired_total: i64,
     rounds: i64,
@@ -283,8 +283,8 @@ fn read(row: &Row) -> Entry {
         rebuild_ended_at: row.get("rebuild_ended_at"),
         round_started_at: row.get("round_started_at"),
         round_rows: row.get("round_rows"),
-        checked_at: row.get("checked_at"),
-        rows_checked: row.get("rows_checked"),
+        compared_at: row.get("compared_at"),
+        rows_compared: row.get("rows_compared"),
         repaired: row.get("repaired"),
         repaired_total: row.get("repaired_total"),
         rounds: row.get("rounds"),
@@ -353,7 +353,7 @@ fn table(entries: &[Entry], now: Timestamp) -> Columns {
         "NAME",
         "TABLE",
         "EQUAL AS OF",
-        "CHECKED",
+        "COMPARED",
         "REPAIRED",
         "DIFFERENT",
         "SERVING",
@@ -364,7 +364,7 @@ fn table(entries: &[Entry], now: Timestamp) -> Columns {
             entry.name.clone(),
             entry.table_name.clone(),
             entry.equal_in_words(now),
-            entry.rows_checked.to_string(),
+            entry.rows_compared.to_string(),
             entry.repaired_total.to_string(),
             entry.differences.to_string(),
             entry.serving.clone().unwrap_or_default(),
@@ -380,7 +380,7 @@ fn text(entry: &Entry, now: Timestamp) -> String {
         None => String::new(),
     };
     let equal = entry.equal_as_of.map_or_else(|| "not yet".to_owned(), |at| when(Some(at)));
-    let last = format!("{} rows, {} repaired", entry.rows_checked, entry.repaired);
+    let last = format!("{} rows, {} repaired", entry.rows_compared, entry.repaired);
     let round = match entry.round_rows {
         0 => String::new(),
         rows => format!("{rows} rows so far"),
@@ -391,7 +391,7 @@ fn text(entry: &Entry, now: Timestamp) -> String {
         ("queue", entry.queue.clone()),
         ("jobs", entry.job_name.clone()),
         ("equal as of", equal),
-        ("checked", when(entry.checked_at)),
+        ("compared", when(entry.compared_at)),
         ("last round", last),
         ("this round", round),
         ("rounds", entry.rounds.to_string()),

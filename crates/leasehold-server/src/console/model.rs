@@ -185,7 +185,7 @@ pub struct Sweep {
 pub struct Mirror {
     pub name: String,
     pub phase: Option<String>,
-    pub rows_checked: Option<i64>,
+    pub rows_compared: Option<i64>,
     pub repaired: Option<i64>,
     pub differences: Option<i64>,
     pub oldest_difference_age_seconds: Option<f64>,

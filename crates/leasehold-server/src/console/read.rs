@@ -276,7 +276,7 @@ async fn mirrors(client: &Transaction<'_>) -> Result<Vec<Mirror>, AdminError> {
         .map(|row| Mirror {
             name: row.get("name"),
             phase: row.get("phase"),
-            rows_checked: row.get("rows_checked"),
+            rows_compared: row.get("rows_compared"),
             repaired: row.get("repaired"),
             differences: row.get("differences"),
             oldest_difference_age_seconds: row.get("oldest_difference_age"),

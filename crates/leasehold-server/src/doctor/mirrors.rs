@@ -86,7 +86,7 @@ fn recreate(table: &str) -> String {
 async fn running(db: &Db) -> Result<Finding, Failure> {
     let sql = "select m.name, m.rounds, \
                       case when m.check_busy_until > statement_timestamp() then 0 else \
-                          extract(epoch from statement_timestamp() - greatest(m.check_due_at, m.checked_at, m.created_at)) \
+                          extract(epoch from statement_timestamp() - greatest(m.check_due_at, m.compared_at, m.created_at)) \
                       end::float8 \
                  from leasehold_internal.mirror m order by m.name";
     let rows = db.query(sql, &[]).await?;
@@ -114,7 +114,7 @@ async fn equal(db: &Db) -> Result<Finding, Failure> {
     let sql = "select m.name, n.differences, n.oldest_difference_age, \
                       extract(epoch from statement_timestamp() - coalesce(m.equal_as_of, m.created_at))::float8, \
                       m.equal_as_of is not null, \
-                      ((m.rows_checked / m.range_rows + 1) * extract(epoch from m.check_every))::float8 \
+                      ((m.rows_compared / m.range_rows + 1) * extract(epoch from m.check_every))::float8 \
                  from leasehold_internal.mirror m join leasehold_internal.mirror_numbers() n on n.name = m.name \
                 order by m.name";
     let rows = db.query(sql, &[]).await?;

@@ -44,7 +44,7 @@ async fn mirror_commands_show_differences() {
     mirror.check_once(&engine).await.unwrap();
     let listed = fixture.run(&["mirrors", "list", "--json"]).await.expect(0).json();
     let entry = &listed["mirrors"][0];
-    assert_eq!((&entry["rows_checked"], &entry["differences"]), (&9.into(), &0.into()));
+    assert_eq!((&entry["rows_compared"], &entry["differences"]), (&9.into(), &0.into()));
     assert!(entry["equal_as_of"].is_string());
     fixture.run(&["mirrors", "differences", "odd.names"]).await.expect(0).says("no rows differ");
     store.searched().tamper("row 3", 1, None);

@@ -25,7 +25,7 @@ async fn traffic(console: &ConsoleFixture) {
         console.a_minute_passes().await;
     }
     console.sql("select leasehold_internal.register_worker('w/1', 'indexer', 'host-1', 4711, '0.1.0', array['annotations', 'mail'], '{}', 8, 3, false)").await;
-    console.sql("update leasehold_internal.mirror set rows_checked = 12840, repaired_total = 3, equal_as_of = now() - interval '40 seconds'").await;
+    console.sql("update leasehold_internal.mirror set rows_compared = 12840, repaired_total = 3, equal_as_of = now() - interval '40 seconds'").await;
     console.a_minute_passes().await;
 }
 

@@ -102,8 +102,8 @@ begin
             'oldest_difference_age', coalesce(l.age, 0),
             -- Two rounds of the check are no reason for an alarm, however long they take. A mirror that
             -- was never equal may have no store at all.
-            'unproven_age', coalesce(greatest(l.equal_age
-                - 2 * (m.rows_checked / m.range_rows + 1) * extract(epoch from m.check_every), 0), 0)
+            'uncompared_age', coalesce(greatest(l.equal_age
+                - 2 * (m.rows_compared / m.range_rows + 1) * extract(epoch from m.check_every), 0), 0)
             ) order by l.subject)
             from (select subject, max(value) filter (where metric = 'differences') as differences,
                          max(value) filter (where metric = 'oldest_difference_age') as age,

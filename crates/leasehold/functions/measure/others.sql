@@ -55,10 +55,10 @@ $$;
 -- the check published may have been repaired since. The ages are in seconds; null: it has not been
 -- compared yet, or nothing differs.
 create or replace function leasehold_internal.mirror_numbers()
-returns table (name text, phase text, rows_checked bigint, repaired bigint, differences bigint,
+returns table (name text, phase text, rows_compared bigint, repaired bigint, differences bigint,
                oldest_difference_age double precision, equal_as_of timestamptz)
 language sql stable security definer set search_path = leasehold, pg_temp as $$
-    select m.name, m.phase, m.rows_checked, m.repaired_total,
+    select m.name, m.phase, m.rows_compared, m.repaired_total,
            (select count(*) from (select from leasehold_internal.mirror_difference d
                                    where d.mirror = m.name limit 10000) kept),
            (select extract(epoch from statement_timestamp() - min(d.first_seen))
@@ -74,7 +74,7 @@ language sql volatile security definer set search_path = leasehold, pg_temp as $
     select minute, 'mirror', n.name, v.metric, false, v.value
       from leasehold_internal.mirror_numbers() n
      cross join lateral (values
-        ('rows_checked', n.rows_checked), ('repaired', n.repaired), ('differences', n.differences),
+        ('rows_compared', n.rows_compared), ('repaired', n.repaired), ('differences', n.differences),
         ('oldest_difference_age', coalesce(n.oldest_difference_age, 0)),
         ('equal_age', extract(epoch from statement_timestamp() - n.equal_as_of))
      ) as v (metric, value)

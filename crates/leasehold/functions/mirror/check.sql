@@ -57,7 +57,7 @@ create or replace function leasehold_internal.publish_check(
 returns timestamptz
 language sql volatile security definer set search_path = leasehold, pg_temp as $$
     update leasehold_internal.mirror m
-       set checked_at = statement_timestamp(), rows_checked = publish_check.rows, repaired = publish_check.repaired,
+       set compared_at = statement_timestamp(), rows_compared = publish_check.rows, repaired = publish_check.repaired,
            repaired_total = m.repaired_total + publish_check.repaired, rounds = m.rounds + 1,
            differences = d.found, oldest_difference = d.oldest,
            equal_as_of = case when d.found = 0 and (m.adopted_at is null or m.adopted_at < began)

@@ -122,8 +122,8 @@ end $$;
 -- Mirrors with their state by name.
 create or replace view leasehold.mirrors as
 select m.name, m.table_name, m.queue, m.job_name, m.phase, m.serving, m.second, m.rebuild_rows,
-       m.rebuild_started_at, m.rebuild_ended_at, m.round_started_at, m.round_rows, m.checked_at,
-       m.rows_checked, m.repaired, m.repaired_total, m.rounds, m.equal_as_of,
+       m.rebuild_started_at, m.rebuild_ended_at, m.round_started_at, m.round_rows, m.compared_at,
+       m.rows_compared, m.repaired, m.repaired_total, m.rounds, m.equal_as_of,
        d.found as differences, d.oldest as oldest_difference,
        (select count(*) from leasehold_internal.mirror_gone g where g.mirror = m.name) as tombstones
   from leasehold_internal.mirror m

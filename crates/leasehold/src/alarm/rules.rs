@@ -82,15 +82,15 @@ impl Evaluation<'_> {
                     span(age),
                     mirror.differences
                 );
-                // One fault, one alarm: a mirror that differs cannot be verified as equal either.
+                // One fault, one alarm: a mirror that differs cannot be compared as equal either.
                 self.raise(Rule::MirrorDifferenceAge, &mirror.mirror, age, most, summary);
                 continue;
             }
             let (age, most) =
-                (mirror.unproven_age, self.thresholds.max_unverified_age.as_secs_f64());
+                (mirror.uncompared_age, self.thresholds.max_uncompared_age.as_secs_f64());
             if self.above(Rule::MirrorNotCompared, &mirror.mirror, age, most) {
                 let summary = format!(
-                    "mirror {} has not been verified against its source for {}; is a worker running that can reach its store?",
+                    "mirror {} has not been compared with its source for {}; is a worker running that can reach its store?",
                     mirror.mirror,
                     span(age)
                 );

@@ -139,8 +139,8 @@ fn deaths_and_losses_raise_alarms_from_their_threshold_on() {
     assert_eq!(of(QueueView { watch: Some(off), ..both }), []);
 }
 
-fn mirror(name: &str, oldest_difference_age: f64, unproven_age: f64) -> MirrorView {
-    MirrorView { mirror: name.to_owned(), differences: 3.0, oldest_difference_age, unproven_age }
+fn mirror(name: &str, oldest_difference_age: f64, uncompared_age: f64) -> MirrorView {
+    MirrorView { mirror: name.to_owned(), differences: 3.0, oldest_difference_age, uncompared_age }
 }
 
 #[test]

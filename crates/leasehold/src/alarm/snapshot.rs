@@ -102,5 +102,5 @@ pub struct MirrorView {
     /// For how long beyond the duration of a check no check has found it equal; 0 if it never was
     /// equal.
     #[serde(default)]
-    pub unproven_age: f64,
+    pub uncompared_age: f64,
 }

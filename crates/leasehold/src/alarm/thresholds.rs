@@ -31,8 +31,8 @@ pub struct Thresholds {
     pub max_transaction_age: Duration,
     /// How long a mirror may differ from its source. Default: 10 min.
     pub max_difference_age: Duration,
-    /// How long a mirror may be unverified, beyond the duration of a check. Default: 1 h.
-    pub max_unverified_age: Duration,
+    /// How long a mirror may not be compared, beyond the duration of a check. Default: 1 h.
+    pub max_uncompared_age: Duration,
 }
 
 impl Default for Thresholds {
@@ -45,7 +45,7 @@ impl Default for Thresholds {
             max_starved: minutes(5),
             max_transaction_age: minutes(15),
             max_difference_age: minutes(10),
-            max_unverified_age: minutes(60),
+            max_uncompared_age: minutes(60),
         }
     }
 }
@@ -87,9 +87,9 @@ impl Thresholds {
         self
     }
 
-    /// Sets [`Thresholds::max_unverified_age`]. Default: 1 h.
-    pub fn max_unverified_age(mut self, age: Duration) -> Self {
-        self.max_unverified_age = age;
+    /// Sets [`Thresholds::max_uncompared_age`]. Default: 1 h.
+    pub fn max_uncompared_age(mut self, age: Duration) -> Self {
+        self.max_uncompared_age = age;
         self
     }
 

@@ -60,7 +60,7 @@ metrics! {
     OLDEST_XACT, Gauge, "leasehold_oldest_xact_age_seconds", "Age of the oldest transaction that keeps vacuum from removing rows.";
     SWEEP_ROWS, Counter, "leasehold_sweep_rows_total", "Rows that sweeps finished, in all processes, by result.";
     SWEEP_NOW, Gauge, "leasehold_sweep_rows", "Rows of a sweep by state: due, claimed, failing, dead or stuck.";
-    MIRROR_CHECKED, Gauge, "leasehold_mirror_rows_checked", "Rows that the last whole check of a mirror compared.";
+    MIRROR_COMPARED, Gauge, "leasehold_mirror_rows_compared", "Rows that the last whole check of a mirror compared.";
     MIRROR_REPAIRED, Counter, "leasehold_mirror_repaired_total", "Rows of a mirror that a check found different and had repaired.";
     MIRROR_DIFFERENCES, Gauge, "leasehold_mirror_differences", "Rows of a mirror that differ now.";
     MIRROR_OLDEST, Gauge, "leasehold_mirror_oldest_difference_age_seconds", "Age of the oldest difference; 0: nothing differs.";

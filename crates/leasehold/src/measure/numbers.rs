@@ -222,7 +222,7 @@ fn of_sample(text: &mut Text, sample: &Sample) {
             block.line(&[("sweep", &value.subject), ("state", &value.metric)], value.value);
         }
     });
-    one(text, names::MIRROR_CHECKED, "mirror", "mirror", "rows_checked");
+    one(text, names::MIRROR_COMPARED, "mirror", "mirror", "rows_compared");
     one(text, names::MIRROR_REPAIRED, "mirror", "mirror", "repaired");
     one(text, names::MIRROR_DIFFERENCES, "mirror", "mirror", "differences");
     one(text, names::MIRROR_OLDEST, "mirror", "mirror", "oldest_difference_age");

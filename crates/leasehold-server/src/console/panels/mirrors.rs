@@ -31,7 +31,7 @@ fn one(mirror: &Mirror, now: Timestamp) -> Markup {
                 (Some(at), _) => { strong { "Equal" } " as of " (moment(at, now)) }
                 (None, _) => { "Not checked yet" }
             }
-            ", " (exact(mirror.rows_checked.unwrap_or(0) as f64)) " checked, "
+            ", " (exact(mirror.rows_compared.unwrap_or(0) as f64)) " compared, "
             (exact(mirror.repaired.unwrap_or(0) as f64)) " repaired."
         }
     }

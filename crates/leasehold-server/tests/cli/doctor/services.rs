@@ -162,7 +162,7 @@ async fn doctor_warns_of_unchecked_and_unequal_mirrors() {
     fixture
         .sql(
             "update leasehold_internal.mirror set check_due_at = now() - interval '10 minutes', \
-                 checked_at = now() - interval '10 minutes', \
+                 compared_at = now() - interval '10 minutes', \
                  check_busy_until = now() - interval '1 second'",
         )
         .await;

@@ -582,8 +582,8 @@ create table leasehold_internal.mirror (
     round_repaired bigint not null default 0,
 
     -- What the last whole round of the check found.
-    checked_at timestamptz,
-    rows_checked bigint not null default 0,
+    compared_at timestamptz,
+    rows_compared bigint not null default 0,
     repaired bigint not null default 0,
     repaired_total bigint not null default 0,
     rounds bigint not null default 0,
@@ -630,7 +630,7 @@ create table leasehold_internal.mirror_difference (
 );
 create index mirror_difference_age_idx on leasehold_internal.mirror_difference (mirror, first_seen);
 
-insert into leasehold.schema_version (version, name, checksum, release, oldest_reader) values (3, 'mirror', '\xd623079dff3f2c6501908a3e15a166c729fea163e6a4545032b2f62620733c57', 999, 0) on conflict (version) do update set checksum = excluded.checksum, applied_at = statement_timestamp(), release = excluded.release, oldest_reader = excluded.oldest_reader;
+insert into leasehold.schema_version (version, name, checksum, release, oldest_reader) values (3, 'mirror', '\x4be9c2ef8350eddd97df38ab9fd0274cacaa906b9076a5d3299b2ea1c6c52edc', 999, 0) on conflict (version) do update set checksum = excluded.checksum, applied_at = statement_timestamp(), release = excluded.release, oldest_reader = excluded.oldest_reader;
 -- What the engine measures of itself, and the alarms that follow from it.
 --
 -- Why: a queue that no operator watches fails in silence. Once per minute one worker of the fleet records
@@ -4373,7 +4373,7 @@ create or replace function leasehold_internal.publish_check(
 returns timestamptz
 language sql volatile security definer set search_path = leasehold, pg_temp as $$
     update leasehold_internal.mirror m
-       set checked_at = statement_timestamp(), rows_checked = publish_check.rows, repaired = publish_check.repaired,
+       set compared_at = statement_timestamp(), rows_compared = publish_check.rows, repaired = publish_check.repaired,
            repaired_total = m.repaired_total + publish_check.repaired, rounds = m.rounds + 1,
            differences = d.found, oldest_difference = d.oldest,
            equal_as_of = case when d.found = 0 and (m.adopted_at is null or m.adopted_at < began)
@@ -4693,8 +4693,8 @@ end $$;
 -- Mirrors with their state by name.
 create or replace view leasehold.mirrors as
 select m.name, m.table_name, m.queue, m.job_name, m.phase, m.serving, m.second, m.rebuild_rows,
-       m.rebuild_started_at, m.rebuild_ended_at, m.round_started_at, m.round_rows, m.checked_at,
-       m.rows_checked, m.repaired, m.repaired_total, m.rounds, m.equal_as_of,
+       m.rebuild_started_at, m.rebuild_ended_at, m.round_started_at, m.round_rows, m.compared_at,
+       m.rows_compared, m.repaired, m.repaired_total, m.rounds, m.equal_as_of,
        d.found as differences, d.oldest as oldest_difference,
        (select count(*) from leasehold_internal.mirror_gone g where g.mirror = m.name) as tombstones
   from leasehold_internal.mirror m
@@ -5306,10 +5306,10 @@ $$;
 -- the check published may have been repaired since. The ages are in seconds; null: it has not been
 -- compared yet, or nothing differs.
 create or replace function leasehold_internal.mirror_numbers()
-returns table (name text, phase text, rows_checked bigint, repaired bigint, differences bigint,
+returns table (name text, phase text, rows_compared bigint, repaired bigint, differences bigint,
                oldest_difference_age double precision, equal_as_of timestamptz)
 language sql stable security definer set search_path = leasehold, pg_temp as $$
-    select m.name, m.phase, m.rows_checked, m.repaired_total,
+    select m.name, m.phase, m.rows_compared, m.repaired_total,
            (select count(*) from (select from leasehold_internal.mirror_difference d
                                    where d.mirror = m.name limit 10000) kept),
            (select extract(epoch from statement_timestamp() - min(d.first_seen))
@@ -5325,7 +5325,7 @@ language sql volatile security definer set search_path = leasehold, pg_temp as $
     select minute, 'mirror', n.name, v.metric, false, v.value
       from leasehold_internal.mirror_numbers() n
      cross join lateral (values
-        ('rows_checked', n.rows_checked), ('repaired', n.repaired), ('differences', n.differences),
+        ('rows_compared', n.rows_compared), ('repaired', n.repaired), ('differences', n.differences),
         ('oldest_difference_age', coalesce(n.oldest_difference_age, 0)),
         ('equal_age', extract(epoch from statement_timestamp() - n.equal_as_of))
      ) as v (metric, value)
@@ -5670,8 +5670,8 @@ begin
             'oldest_difference_age', coalesce(l.age, 0),
             -- Two rounds of the check are no reason for an alarm, however long they take. A mirror that
             -- was never equal may have no store at all.
-            'unproven_age', coalesce(greatest(l.equal_age
-                - 2 * (m.rows_checked / m.range_rows + 1) * extract(epoch from m.check_every), 0), 0)
+            'uncompared_age', coalesce(greatest(l.equal_age
+                - 2 * (m.rows_compared / m.range_rows + 1) * extract(epoch from m.check_every), 0), 0)
             ) order by l.subject)
             from (select subject, max(value) filter (where metric = 'differences') as differences,
                          max(value) filter (where metric = 'oldest_difference_age') as age,
@@ -6358,8 +6358,8 @@ begin
     ('mirrors', 'rebuild_ended_at', 'When it ended.'),
     ('mirrors', 'round_started_at', 'When the current round of the check began.'),
     ('mirrors', 'round_rows', 'Rows that this round has compared.'),
-    ('mirrors', 'checked_at', 'When the last whole round ended.'),
-    ('mirrors', 'rows_checked', 'Rows that it compared.'),
+    ('mirrors', 'compared_at', 'When the last whole round ended.'),
+    ('mirrors', 'rows_compared', 'Rows that it compared.'),
     ('mirrors', 'repaired', 'Rows that it found different and repaired.'),
     ('mirrors', 'repaired_total', 'The same over all rounds.'),
     ('mirrors', 'rounds', 'Whole rounds so far.'),

@@ -64,7 +64,7 @@ async fn check_finds_records_and_repairs_every_kind_of_drift() {
     let last = mirror.check_once(&margin.engine).await.expect("a check");
     assert!(last.is_equal() && last.equal_as_of > report.equal_as_of);
     let published =
-        "select count(*) from leasehold_internal.mirror where differences = 0 and rows_checked = 50
+        "select count(*) from leasehold_internal.mirror where differences = 0 and rows_compared = 50
                       and oldest_difference is null and repaired_total = 5 and rounds = 4";
     assert_eq!(margin.count(published).await, 1);
 }
@@ -281,7 +281,7 @@ async fn workers_share_one_round_and_publish_it() {
     let mirror = || margin.mirror().range(10).check_every(Duration::from_millis(1));
     let mut workers: Vec<_> =
         (0..3).map(|_| run(margin.engine.worker().mirror(mirror()))).collect();
-    let whole = "select count(*) from leasehold_internal.mirror where rounds >= 2 and rows_checked = 95 and equal_as_of is not null";
+    let whole = "select count(*) from leasehold_internal.mirror where rounds >= 2 and rows_compared = 95 and equal_as_of is not null";
     until("two rounds", async || margin.count(whole).await == 1).await;
     margin.target.tamper("n00033", 1, None);
     until("it is mended", async || margin.target.find("n00033").is_some()).await;

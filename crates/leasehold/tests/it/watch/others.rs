@@ -124,13 +124,13 @@ async fn mirror_that_differs_for_too_long_raises_an_alarm() {
 }
 
 #[tokio::test]
-async fn mirror_that_is_not_verified_raises_an_alarm() {
+async fn mirror_that_is_not_compared_raises_an_alarm() {
     let sql = Sql::new().await;
     run(
         &sql.client,
         "select leasehold_internal.declare_mirror('notes.index', 'public.notes', 'id', 'text', 'version', 'notes', \
              'index', 'id', '1 minute', '1 day', '1 minute', 1000, 2500); \
-         update leasehold_internal.mirror set created_at = now() - interval '1 day', rows_checked = 9000",
+         update leasehold_internal.mirror set created_at = now() - interval '1 day', rows_compared = 9000",
     )
     .await;
     // It may have no store at all.
