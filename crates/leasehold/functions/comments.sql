@@ -91,7 +91,7 @@ comment on function leasehold.forget_sweep is
 comment on function leasehold.redrive_sweep is
     'Brings dead rows of a sweep back. Null keys: all of them, up to up_to. Returns the keys.';
 comment on function leasehold.order_mirror is
-    'Orders a worker of a mirror to check it, rebuild it, roll a rebuild back or drop the former set: what is check, rebuild, rollback or drop. Returns the id of the job, or null if there is no such mirror.';
+    'Asks a worker of a mirror to check, rebuild, roll back or drop; what is one of these words: check, rebuild, rollback, drop. Returns the id of the job, or null if there is no such mirror.';
 comment on function leasehold.reindex_mirror is
     'Enqueues one job per key, which compares the row with its document; with force it writes the document in any case. Returns the number.';
 comment on function leasehold.acknowledge_alarm is
@@ -260,7 +260,7 @@ begin
     ('mirrors', 'equal_as_of', 'Every change committed before this is in the store.'),
     ('mirrors', 'differences', 'Rows that were found different and not yet equal.'),
     ('mirrors', 'oldest_difference', 'Since when the oldest of them has been known.'),
-    ('mirrors', 'tombstones', 'How long deletions are remembered.'),
+    ('mirrors', 'tombstones', 'How many deletions are remembered, so that a late write does not bring the document back.'),
     ('alarms', 'id', 'The alarm.'),
     ('alarms', 'rule', 'Which rule is violated.'),
     ('alarms', 'subject', 'The queue, sweep or mirror that it concerns.'),

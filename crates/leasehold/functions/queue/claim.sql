@@ -67,7 +67,7 @@ begin
     with recursive hop (deferred, priority, next, known) as (
         select first_deferred, null::bigint, 1, 0
         union all
-        -- To the next priority without a cursor, else to the next cursor, else to the deferred jobs.
+        -- Each hop goes to the next priority without a cursor, else to the next cursor, else to the deferred jobs.
         select h.deferred or (gap.priority is null and not cursor.here),
                case when gap.priority is not null then gap.priority
                     when cursor.here then at_priority[h.next] end,

@@ -116,7 +116,8 @@ begin
                      (excluded.cron, excluded.zone, excluded.every) then s.next_run_at
                 else excluded.next_run_at end,
             cron = excluded.cron, zone = excluded.zone, every = excluded.every,
-            -- The first role keeps it: workers under several roles run the same sweep.
+            -- Keeps the first role as owner: workers under several roles declare the same sweep, and none may take
+            -- it over.
             declared_by = case when exists (select from pg_roles r where r.rolname = s.declared_by)
                                then s.declared_by else excluded.declared_by end;
 end $$;
