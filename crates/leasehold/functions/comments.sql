@@ -25,7 +25,7 @@ comment on function leasehold.contract is
 -- Workers.
 comment on function leasehold.claim is
     'Claims up to claim_size ready jobs under a new lease, in order of priority and due time, deferred jobs last. Reclaims expired leases first. names null: every name.';
-comment on function leasehold.recover_claim is
+comment on function leasehold_internal.recover_claim is
     'Returns the jobs of a claim whose reply was lost, found by the claim_id that the caller passed to claim.';
 comment on function leasehold.renew is
     'Lengthens leases by their own length from now. Returns one state per generation: ''renewed'', ''busy'' (locked; ask again), ''ended'' or ''lost''.';
@@ -84,7 +84,7 @@ comment on function leasehold.run_sweep is 'Makes a sweep due now. Returns false
 comment on function leasehold.pause_sweep is
     'Pauses a sweep: workers finish their batches and claim no more rows. Returns false if it is paused already.';
 comment on function leasehold.resume_sweep is 'Resumes a paused sweep. Returns false if it is not paused.';
-comment on function leasehold.run_watchdog is
+comment on function leasehold_internal.run_watchdog is
     'Makes the workers of a sweep run its watchdog now. Returns false if there is none of this name.';
 comment on function leasehold.forget_sweep is
     'Removes the record of a sweep that no worker has any more. Its table stays as it is. Returns false if there is none.';
@@ -98,7 +98,7 @@ comment on function leasehold.acknowledge_alarm is
     'Records that an operator takes care of an alarm. Returns false if no open alarm has this id.';
 comment on function leasehold.silence_alarm is
     'Sends no notification of an alarm for a while, even if it clears and is raised again. Zero ends a silence.';
-comment on function leasehold.test_alarm is
+comment on function leasehold_internal.test_alarm is
     'Sends a test notification to every registered receiver. Returns their number; 0: alarms reach no one.';
 comment on function leasehold.watch_queue is
     'Sets the alarm thresholds of a queue. Null leaves one as it is; a max_length of -1 and a max_age of 0 turn theirs off.';

@@ -44,7 +44,7 @@ begin
     grant execute on function
         leasehold_internal.queue_settings, leasehold_internal.claim_next, leasehold_internal.claim_alone,
         leasehold_internal.claim_around, leasehold_internal.lost_priority, leasehold_internal.has_deferred,
-        leasehold.claim, leasehold.recover_claim, leasehold.renew, leasehold_internal.cancel_requests,
+        leasehold.claim, leasehold_internal.recover_claim, leasehold.renew, leasehold_internal.cancel_requests,
         leasehold.check_lease, leasehold.complete_many, leasehold.complete, leasehold_internal.settle,
         leasehold.complete_waiting, leasehold.fail, leasehold.bury, leasehold_internal.record_failure,
         leasehold_internal.ended_as, leasehold.snooze, leasehold.defer, leasehold_internal.defer_many,
@@ -121,8 +121,8 @@ begin
         leasehold.add_schedule, leasehold.pause_schedule, leasehold.resume_schedule,
         leasehold.remove_schedule, leasehold.run_schedule, leasehold.wake, leasehold.run_sweep,
         leasehold.pause_sweep, leasehold.resume_sweep, leasehold.redrive_sweep,
-        leasehold_internal.begin_watchdog, leasehold_internal.note_watchdog, leasehold.run_watchdog,
-        leasehold.forget_sweep, leasehold.acknowledge_alarm, leasehold.test_alarm, leasehold.silence_alarm,
+        leasehold_internal.begin_watchdog, leasehold_internal.note_watchdog, leasehold_internal.run_watchdog,
+        leasehold.forget_sweep, leasehold.acknowledge_alarm, leasehold_internal.test_alarm, leasehold.silence_alarm,
         leasehold.watch_queue, leasehold.unwatch_queue, leasehold.order_mirror, leasehold.reindex_mirror
         to leasehold_operator;
     -- An operator who decides about a dead job needs its kwargs and its errors.

@@ -251,7 +251,7 @@ async fn unwatch(queue: &str, common: &Common) -> Result<ExitCode, Failure> {
 
 async fn test(common: &Common) -> Result<ExitCode, Failure> {
     let db = common.db().await?;
-    let row = db.one("select leasehold.test_alarm($1)", &[(&actor(), Type::TEXT)]).await?;
+    let row = db.one("select leasehold_internal.test_alarm($1)", &[(&actor(), Type::TEXT)]).await?;
     let receivers: i32 = row.get(0);
     if receivers == 0 {
         return Err(Failure::conflict("no receiver of alarms is registered").hint(

@@ -146,7 +146,7 @@ async fn hanging_command_does_not_delay_the_webhook() {
     let secret = [("LEASEHOLD_HTTP_SECRET", crate::console_fixture::SECRET)];
     let console = ConsoleFixture::with(Fixture::new().await, &args, &secret).await;
     // All at once: a hanging command is killed only after a minute.
-    console.sql("select leasehold.test_alarm('ann') from generate_series(1, 6)").await;
+    console.sql("select leasehold_internal.test_alarm('ann') from generate_series(1, 6)").await;
     for _ in 0..6 {
         assert!(receiver.next().await.text().starts_with("test test "));
     }

@@ -45,7 +45,7 @@ $$;
 
 -- Sends a test notification to the receivers of `notify_alarm` and returns their number; 0 means that no
 -- alarm would be delivered.
-create or replace function leasehold.test_alarm(actor text)
+create or replace function leasehold_internal.test_alarm(actor text)
 returns int
 language plpgsql volatile security definer set search_path = leasehold, pg_temp as $$
 declare

@@ -333,7 +333,7 @@ begin
 end $$;
 
 -- Returns the jobs of a claim whose reply was lost, if it took place: those of each lease together.
-create or replace function leasehold.recover_claim(worker text, claim_id uuid)
+create or replace function leasehold_internal.recover_claim(worker text, claim_id uuid)
 returns setof leasehold.claimed_job
 language sql stable security definer
 set search_path = leasehold, pg_temp

@@ -319,7 +319,7 @@ end $$;
 
 -- Makes the workers of a sweep run its watchdog now, with their own rights. Returns false if there is
 -- no such sweep.
-create or replace function leasehold.run_watchdog(name text, actor text, why text default null)
+create or replace function leasehold_internal.run_watchdog(name text, actor text, why text default null)
 returns boolean
 language plpgsql volatile security definer set search_path = leasehold, pg_temp as $$
 begin

@@ -247,7 +247,7 @@ const CLAIM_LOST: &str = claim_statement!(
 /// Finds the jobs of a claim whose reply never came.
 const RECOVER_CLAIM: &str = claim_statement!(
     "null::timestamptz, 0::float8, false",
-    "from leasehold.recover_claim($1, $2) c"
+    "from leasehold_internal.recover_claim($1, $2) c"
 );
 
 fn read_claims(rows: &[Row], asked_at: Instant) -> Claims {

@@ -56,7 +56,7 @@ pub async fn run_watchdog(
 }
 
 async fn ask(link: &Link, name: &str, actor: &str) -> Result<Option<WatchdogRun>, SweepError> {
-    let sql = "select leasehold.run_watchdog($1, $2)";
+    let sql = "select leasehold_internal.run_watchdog($1, $2)";
     let rows = link.query(sql, &[(&name, Type::TEXT), (&actor, Type::TEXT)]).await?;
     Ok(rows.first().filter(|row| row.get(0)).map(|_| WatchdogRun::Asked))
 }

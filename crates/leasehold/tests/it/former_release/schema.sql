@@ -1684,7 +1684,7 @@ begin
 end $$;
 
 -- Returns the jobs of a claim whose reply was lost, if it took place: those of each lease together.
-create or replace function leasehold.recover_claim(worker text, claim_id uuid)
+create or replace function leasehold_internal.recover_claim(worker text, claim_id uuid)
 returns setof leasehold.claimed_job
 language sql stable security definer
 set search_path = leasehold, pg_temp
@@ -3924,7 +3924,7 @@ end $$;
 
 -- Makes the workers of a sweep run its watchdog now, with their own rights. Returns false if there is
 -- no such sweep.
-create or replace function leasehold.run_watchdog(name text, actor text, why text default null)
+create or replace function leasehold_internal.run_watchdog(name text, actor text, why text default null)
 returns boolean
 language plpgsql volatile security definer set search_path = leasehold, pg_temp as $$
 begin
@@ -5814,7 +5814,7 @@ $$;
 
 -- Sends a test notification to the receivers of `notify_alarm` and returns their number; 0 means that no
 -- alarm would be delivered.
-create or replace function leasehold.test_alarm(actor text)
+create or replace function leasehold_internal.test_alarm(actor text)
 returns int
 language plpgsql volatile security definer set search_path = leasehold, pg_temp as $$
 declare
@@ -6131,7 +6131,7 @@ comment on function leasehold.contract is
 -- Workers.
 comment on function leasehold.claim is
     'Claims up to claim_size ready jobs under a new lease, in order of priority and due time, deferred jobs last. Reclaims expired leases first. names null: every name.';
-comment on function leasehold.recover_claim is
+comment on function leasehold_internal.recover_claim is
     'Returns the jobs of a claim whose reply was lost, found by the claim_id that the caller passed to claim.';
 comment on function leasehold.renew is
     'Lengthens leases by their own length from now. Returns one state per generation: ''renewed'', ''busy'' (locked; ask again), ''ended'' or ''lost''.';
@@ -6190,7 +6190,7 @@ comment on function leasehold.run_sweep is 'Makes a sweep due now. Returns false
 comment on function leasehold.pause_sweep is
     'Pauses a sweep: workers finish their batches and claim no more rows. Returns false if it is paused already.';
 comment on function leasehold.resume_sweep is 'Resumes a paused sweep. Returns false if it is not paused.';
-comment on function leasehold.run_watchdog is
+comment on function leasehold_internal.run_watchdog is
     'Makes the workers of a sweep run its watchdog now. Returns false if there is none of this name.';
 comment on function leasehold.forget_sweep is
     'Removes the record of a sweep that no worker has any more. Its table stays as it is. Returns false if there is none.';
@@ -6204,7 +6204,7 @@ comment on function leasehold.acknowledge_alarm is
     'Records that an operator takes care of an alarm. Returns false if no open alarm has this id.';
 comment on function leasehold.silence_alarm is
     'Sends no notification of an alarm for a while, even if it clears and is raised again. Zero ends a silence.';
-comment on function leasehold.test_alarm is
+comment on function leasehold_internal.test_alarm is
     'Sends a test notification to every registered receiver. Returns their number; 0: alarms reach no one.';
 comment on function leasehold.watch_queue is
     'Sets the alarm thresholds of a queue. Null leaves one as it is; a max_length of -1 and a max_age of 0 turn theirs off.';
@@ -6438,7 +6438,7 @@ begin
     grant execute on function
         leasehold_internal.queue_settings, leasehold_internal.claim_next, leasehold_internal.claim_alone,
         leasehold_internal.claim_around, leasehold_internal.lost_priority, leasehold_internal.has_deferred,
-        leasehold.claim, leasehold.recover_claim, leasehold.renew, leasehold_internal.cancel_requests,
+        leasehold.claim, leasehold_internal.recover_claim, leasehold.renew, leasehold_internal.cancel_requests,
         leasehold.check_lease, leasehold.complete_many, leasehold.complete, leasehold_internal.settle,
         leasehold.complete_waiting, leasehold.fail, leasehold.bury, leasehold_internal.record_failure,
         leasehold_internal.ended_as, leasehold.snooze, leasehold.defer, leasehold_internal.defer_many,
@@ -6515,8 +6515,8 @@ begin
         leasehold.add_schedule, leasehold.pause_schedule, leasehold.resume_schedule,
         leasehold.remove_schedule, leasehold.run_schedule, leasehold.wake, leasehold.run_sweep,
         leasehold.pause_sweep, leasehold.resume_sweep, leasehold.redrive_sweep,
-        leasehold_internal.begin_watchdog, leasehold_internal.note_watchdog, leasehold.run_watchdog,
-        leasehold.forget_sweep, leasehold.acknowledge_alarm, leasehold.test_alarm, leasehold.silence_alarm,
+        leasehold_internal.begin_watchdog, leasehold_internal.note_watchdog, leasehold_internal.run_watchdog,
+        leasehold.forget_sweep, leasehold.acknowledge_alarm, leasehold_internal.test_alarm, leasehold.silence_alarm,
         leasehold.watch_queue, leasehold.unwatch_queue, leasehold.order_mirror, leasehold.reindex_mirror
         to leasehold_operator;
     -- An operator who decides about a dead job needs its kwargs and its errors.

@@ -153,7 +153,7 @@ const CALLS: [&str; 29] = [
     "select leasehold_internal.explain_finish(array[7::bigint], 7)",
     "select leasehold_internal.ended_as(7, 7)",
     "select leasehold.complete_waiting(array[7::bigint])",
-    "select id from leasehold.recover_claim('w', '00000000-0000-0000-0000-000000000000')",
+    "select id from leasehold_internal.recover_claim('w', '00000000-0000-0000-0000-000000000000')",
     "select leasehold.snooze(7, 7, '0')",
     "select leasehold.release(array[7::bigint], 7)",
     "select leasehold.bury(7, 7, 'no')",

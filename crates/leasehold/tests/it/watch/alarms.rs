@@ -118,16 +118,25 @@ async fn alarm_without_a_receiver_enqueues_no_notification() {
     an_expired_job(&sql).await;
     a_minute_passes(&sql).await;
     assert_eq!(notifications(&sql).await, Vec::<String>::new());
-    assert_eq!(one::<i32>(&sql.client, "select leasehold.test_alarm('ann')", &[]).await, 0);
+    assert_eq!(
+        one::<i32>(&sql.client, "select leasehold_internal.test_alarm('ann')", &[]).await,
+        0
+    );
     receiver(&sql).await;
-    assert_eq!(one::<i32>(&sql.client, "select leasehold.test_alarm('ann')", &[]).await, 1);
+    assert_eq!(
+        one::<i32>(&sql.client, "select leasehold_internal.test_alarm('ann')", &[]).await,
+        1
+    );
     assert_eq!(notifications(&sql).await, ["test test"]);
     run(
         &sql.client,
         "update leasehold_internal.alarm_receiver set seen_at = now() - interval '8 days'",
     )
     .await;
-    assert_eq!(one::<i32>(&sql.client, "select leasehold.test_alarm('ann')", &[]).await, 0);
+    assert_eq!(
+        one::<i32>(&sql.client, "select leasehold_internal.test_alarm('ann')", &[]).await,
+        0
+    );
 }
 
 #[tokio::test]
