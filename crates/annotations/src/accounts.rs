@@ -1,6 +1,6 @@
 //! Users, their tokens, and the sessions of their browsers.
 //!
-//! # What is true
+//! # Invariants
 //! - Only hashes of tokens are stored: a reader of the database cannot act as a user.
 //! - A browser that logged in has a session of its own, never the token. Logging out ends the session, in the
 //!   database too; the token stays valid for other devices and programs. A session ends with its token.

@@ -1,6 +1,6 @@
 //! Bulk operations on notes, in steps: renames, deleted accounts, moved groups, re-indexing.
 //!
-//! # What is true
+//! # Invariants
 //! - Each step is one short transaction. A save waits for one step at most.
 //! - After each step the worker waits for a cooldown of eight times the duration of the step, which leaves
 //!   most of the database to requests. The mirror has a cooldown of its own, for the index.

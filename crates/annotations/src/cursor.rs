@@ -1,7 +1,7 @@
 //! Cursors as clients carry them: sealed, so that they reveal nothing about the note they point to. The
 //! client may not be allowed to see that note.
 //!
-//! # What is true
+//! # Invariants
 //! - A cursor always seals to the same text, in every process: the key comes from the database.
 //! - A text that the service did not make is rejected.
 

@@ -1,6 +1,6 @@
 //! Finding in Postgres: the notes that one user may see, newest first.
 //!
-//! # What is true
+//! # Invariants
 //! - Every row comes from `annotations.search_notes`, which checks what the viewer may read. There is no
 //!   other way to a row.
 //! - Searches by words have their own sessions, and so have searches of Postgres alone by tag,

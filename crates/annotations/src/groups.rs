@@ -1,6 +1,6 @@
 //! Groups: their members, invitations and owners.
 //!
-//! # What is true
+//! # Invariants
 //! - Only the user or an operator makes a user a member of a group: an owner invites, and the user
 //!   joins, declines, or blocks the owner.
 //! - A group with other members has an owner who is a member, as long as the owner has an account.

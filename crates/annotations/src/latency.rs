@@ -1,6 +1,6 @@
 //! Estimates how long an index usually takes, and so how long to wait for it.
 //!
-//! # What is true
+//! # Invariants
 //! - An index that hangs costs a reader a few times its usual latency, not the whole time limit.
 //! - Answers that arrive after the search timed out count too: the estimate follows an index that became
 //!   slow for good.

@@ -11,7 +11,7 @@
 //! - `mirror` declares what the index must equal; [`index`] has the stores;
 //! - [`http`] and [`pages`] are the interface for clients.
 //!
-//! # What is true
+//! # Invariants
 //! - A save that was acknowledged is committed, with its job. No request waits for the index.
 //! - A user sees no note of a group without being a member: not by search, id, count or conversation.
 //! - Authors find what they just saved, whatever the index has.

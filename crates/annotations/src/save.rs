@@ -1,6 +1,6 @@
 //! Saving: a note and the job that brings it into the index, in one commit.
 //!
-//! # What is true
+//! # Invariants
 //! - A save that was acknowledged is committed, with its job. Nothing here waits for the index: the
 //!   direct write runs in the background.
 //! - A user can neither change nor answer a note that is not visible, nor distinguish it from one that

@@ -1,7 +1,7 @@
 //! Searching: the index returns which notes match; Postgres returns their content, and decides who may
 //! see them.
 //!
-//! # What is true
+//! # Invariants
 //! - A search shows only notes that Postgres shows to this user at this moment: an index that is old,
 //!   restored or wrong can hide a note for a while, and can never leak one.
 //! - Users find what they just saved, whatever the index has: their own rows that changed since index

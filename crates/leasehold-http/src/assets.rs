@@ -1,6 +1,6 @@
 //! Stylesheets, scripts and icons: inside the executable, under names that change with their bytes.
 //!
-//! # What is true
+//! # Invariants
 //! - A hashed name always has the same bytes, so browsers may cache it for ever ([`CACHE_CONTROL`]). A
 //!   new build has new names; a page names the files of its own build.
 //! - Names are compared with a fixed list: no path is ever built from a request.

@@ -1,7 +1,7 @@
 //! Receives bodies: never more than the limit, never longer than allowed, never more at once than
 //! fits into memory.
 //!
-//! # What is true
+//! # Invariants
 //! - Bodies are counted while they arrive. `Content-Length` is only used to refuse a body early.
 //! - Nothing is decompressed: a compressed body is refused, so that a small body cannot expand into a
 //!   large one.

@@ -1,6 +1,6 @@
 //! Memory for request bodies and responses: bounded in total and per client.
 //!
-//! # What is true
+//! # Invariants
 //! - All clients together hold at most the budget, one client at most its share: an eighth. So a client
 //!   that stalls leaves seven eighths to the others.
 //! - A response holds its memory until its last piece was handed to the connection: see

@@ -1,6 +1,6 @@
 //! Cookies, and which site a form came from.
 //!
-//! # What is true
+//! # Invariants
 //! - Cookies are HttpOnly and SameSite=Strict: no script and no other site can use them.
 //! - A form is accepted only if our own page sent it. Browsers name the origin of a request in
 //!   `Sec-Fetch-Site`, older ones in `Origin`.

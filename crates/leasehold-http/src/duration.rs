@@ -1,6 +1,6 @@
 //! Durations as users write and read them: `10m`, `1h 30m`, `2 weeks`. jiff's friendly format, both ways.
 //!
-//! # What is true
+//! # Invariants
 //! - A day is 24 hours, a week seven days. Months and years have no fixed length and are refused.
 //! - [`compact`] and [`verbose`] are exact, and [`parse`] reads what they print.
 

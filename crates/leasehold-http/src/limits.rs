@@ -1,6 +1,6 @@
 //! Rate limits per client.
 //!
-//! # What is true
+//! # Invariants
 //! - A client is an address: the peer's, or the one that our own proxies report. An IPv6 client is
 //!   its /64, because providers give each client a whole /64.
 //! - Memory is bounded: addresses hash into 2¹⁸ slots, and slots whose quota has refilled are dropped

@@ -1,7 +1,7 @@
 //! Wraps every request: it bounds the time, writes problems in the format that the client reads, and
 //! turns a panic into a problem.
 //!
-//! # What is true
+//! # Invariants
 //! - A panic becomes a 500 for one request; the connection and the process continue.
 //! - [`crate::server`] sets how long a response may take; this module reports the timeout as the
 //!   service's own problem.

@@ -1,6 +1,6 @@
 //! The layout of every page: its head, its header, and the controls that scripts activate.
 //!
-//! # What is true
+//! # Invariants
 //! - Nothing is inline and nothing comes from another host: pages live under
 //!   [`PAGE_CSP`](crate::headers::PAGE_CSP) or a stricter policy.
 //! - Controls that need a script are hidden until the script shows them.

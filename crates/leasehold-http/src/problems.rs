@@ -3,7 +3,7 @@
 //! A handler returns its service's problem. It travels inside the response ([`problem_response`]) until
 //! [`crate::middleware`] knows which format the client reads, and [`write_problem`] writes it.
 //!
-//! # What is true
+//! # Invariants
 //! - Programs get problems as JSON, terminals plain text, browsers pages.
 //! - A problem that every service can have is a [`CommonProblem`]: one status, one code, one text.
 //! - Clients see what [`IntoProblem::problem`] returns and nothing else; the reason in

@@ -1,6 +1,6 @@
 //! Listens, counts connections, and closes those that stall.
 //!
-//! # What is true
+//! # Invariants
 //! - A client has a time limit for its request's head, for the body, and for reading the response; an
 //!   idle connection is closed.
 //! - The number of open connections is limited. Beyond that, clients wait in the system's accept

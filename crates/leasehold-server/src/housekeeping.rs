@@ -1,6 +1,6 @@
 //! Runs housekeeping in a console or service process, without running jobs.
 //!
-//! # What is true
+//! # Invariants
 //! - A console or service that outlives the workers samples, evaluates and enqueues alarm notifications.
 //!   Otherwise an outage that stops every worker would raise no alarm.
 //!

@@ -1,6 +1,6 @@
 //! Output: data goes to stdout in the requested format, everything else to stderr.
 //!
-//! # What is true
+//! # Invariants
 //! - JSON is `{"v":1, …}` with ids as strings and times in RFC 3339, UTC. Fields may be added; none
 //!   changes its meaning while `v` is 1.
 //! - Colour only on a terminal, and not if `NO_COLOR` is set or the terminal is dumb.

@@ -21,7 +21,7 @@
 //! # }
 //! ```
 //!
-//! # What is true
+//! # Invariants
 //! - `n` = 0 drops the future before it is polled at all.
 //! - A wait is a poll that returns `Pending`. Their number may differ from run to run, as packets
 //!   arrive together or apart; each run is dropped after its nth wait, or completes.

@@ -24,7 +24,7 @@
 //! # }
 //! ```
 //!
-//! # What is true
+//! # Invariants
 //! - Time moves by moving rows: the clock of Postgres is not changed, so nothing has to be mocked.
 //! - The engine's own code recovers what a crashed worker held.
 //!

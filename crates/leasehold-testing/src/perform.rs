@@ -1,6 +1,6 @@
 //! Runs one handler alone, without a worker, and returns its outcome.
 //!
-//! # What is true
+//! # Invariants
 //! - The arguments go through JSON as they would through the database.
 //! - The attempt is real: there is a job under a lease, so `JobTx`, `complete_in`, `check_lease_in`
 //!   and once-marks behave as in a worker. Afterwards the job is deleted; what the handler committed

@@ -1,6 +1,6 @@
 //! A PgBouncer in transaction mode in front of a private server.
 //!
-//! # What is true
+//! # Invariants
 //! - A client has a server connection only during a transaction; between two transactions another
 //!   client may use it. Session state (settings, session locks, LISTEN, named statements) does not last.
 //! - A client that can open the socket reaches every database of the server without a password. Only

@@ -1,6 +1,6 @@
 //! A private Redis on its own socket.
 //!
-//! # What is true
+//! # Invariants
 //! - It listens on a socket that only we can open, on no port, and persists nothing: after a kill it
 //!   is empty.
 //! - It dies with the process that started it, like [`crate::postgres`].

@@ -1,6 +1,6 @@
 //! Waits: how long to wait before the next try, the same for attempts of jobs and for calls of the engine.
 //!
-//! # What is true
+//! # Invariants
 //! - Every wait has jitter: callers that failed together, or started together, do not try again together.
 //! - A wait has a longest value. When to stop trying is the caller's decision.
 

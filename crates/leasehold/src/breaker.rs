@@ -1,7 +1,7 @@
 //! A circuit breaker: stops calling a service that fails, then lets one probe through at a time until
 //! it recovers.
 //!
-//! # What is true
+//! # Invariants
 //! - Closed, every call is let through. Open, none is until the pause is over; then a single probe is,
 //!   and its result closes the breaker or opens it again.
 //! - After `doubt()` (a caller timed out), only one call at a time is let through. The first success

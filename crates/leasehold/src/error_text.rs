@@ -1,6 +1,6 @@
 //! Error texts for the log and for the table.
 //!
-//! # What is true
+//! # Invariants
 //! - No text is refused because of its contents: NUL and control characters are replaced, and a text is
 //!   never longer than 4 KiB.
 //! - Passwords in URLs and in connection strings are replaced by `***`.

@@ -181,7 +181,7 @@ const STUCK_AFTER: Duration = Duration::from_millis(500);
 
 /// The statements of one queue, on sessions that several queues share.
 ///
-/// # What is true
+/// # Invariants
 /// - Statements that are in flight together are on one session, in order: two finishes of one lease on
 ///   two sessions would not see each other, and neither would end the lease.
 /// - A stream with nothing in flight takes the link with the fewest statements, so it waits for another

@@ -1,7 +1,7 @@
 //! Once-markers: durable marks that a step was done, so that a repeated attempt does not repeat its
 //! effect.
 //!
-//! # What is true
+//! # Invariants
 //! - A mark belongs to the job (or to a business key) and a step, never to an attempt.
 //! - `started` is committed before the effect, `finished` with its result after it. A handler that gets
 //!   `Unfinished` knows that an earlier attempt may have done it, and can ask the outside system before

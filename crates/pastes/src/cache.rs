@@ -1,6 +1,6 @@
 //! In-memory caches of recent reads: bytes by content, and lookup results by code.
 //!
-//! # What is true
+//! # Invariants
 //! - Bytes never change: content is cached for as long as there is room.
 //! - A lookup result is reused for `recheck` at most, and never past the paste's expiry. Both are
 //!   measured on this process's monotonic clock from before the query was sent; no wall clocks are

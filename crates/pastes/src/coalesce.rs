@@ -2,7 +2,7 @@
 //!
 //! They then share one round trip, and a write shares one commit and one disk flush.
 //!
-//! # What is true
+//! # Invariants
 //! - A request that finds its lane full is refused at once: nothing waits without a bound.
 //! - If a batch has no results, each of its requests gets [`NoResult::Unknown`], never a success.
 

@@ -1,7 +1,7 @@
 //! The end of pastes: a sweep makes expired pastes DELETED, and a job those that were ended early.
 //! Another job deletes objects without a reference.
 //!
-//! # What is true
+//! # Invariants
 //! - The database comes first: one statement makes a paste DELETED, drops its reference, dooms content
 //!   without a reference and enqueues the deletion of its object.
 //! - An object is deleted only after its content was doomed, and no other content has its key.

@@ -9,7 +9,7 @@
 //! - `expire` declares the sweep that deletes pastes, and the job that deletes objects; `worker` lists
 //!   everything that the service's worker runs.
 //!
-//! # What is true
+//! # Invariants
 //! - Once a create returns success, the paste is committed with its bytes.
 //! - `ref_count` changes only in the statement that creates a paste or makes it DELETED.
 //! - No object key is used twice: a late delete can only hit a dead object.

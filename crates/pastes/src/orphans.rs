@@ -1,6 +1,6 @@
 //! Orphans: objects in the store whose content is long dead.
 //!
-//! # What is true
+//! # Invariants
 //! - The check deletes only objects whose row says that they are dead. It concludes nothing from objects
 //!   that a listing lacks, nor from objects that it does not know.
 

@@ -1,6 +1,6 @@
 //! Delete tokens: derived from the paste's identity, checked without a query, never stored.
 //!
-//! # What is true
+//! # Invariants
 //! - A token names the paste that it was made for. If the name is used again, the new paste has another
 //!   token.
 //! - The identity in a token is trusted only if the rest, an HMAC under the database's own secret,

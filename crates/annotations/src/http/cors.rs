@@ -1,6 +1,6 @@
 //! Access for pages of other origins, which embed the script of this service.
 //!
-//! # What is true
+//! # Invariants
 //! - Browsers let in only the origins in the settings; there are none by default. Pages of these origins read
 //!   and write notes, and learn who is logged in; accounts and the list of groups are for our own pages. A
 //!   note names its group, so an allowed origin can learn the ids of groups that wrote on a page.

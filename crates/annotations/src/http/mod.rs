@@ -11,7 +11,7 @@
 //!   failures;
 //! - [`web`] identifies the caller; [`leasehold_http`] bounds what a client can cost.
 //!
-//! # What is true
+//! # Invariants
 //! - Unknown notes, deleted ones and those of groups that the caller is not in get the same response,
 //!   byte for byte.
 //! - GET and HEAD change nothing.

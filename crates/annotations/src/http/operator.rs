@@ -1,6 +1,6 @@
 //! For operators: re-indexing.
 //!
-//! # What is true
+//! # Invariants
 //! - Without an operator token in the settings these routes do not exist.
 //! - The token is compared in constant time, and guesses are rate-limited like other requests.
 

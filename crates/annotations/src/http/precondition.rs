@@ -1,7 +1,7 @@
 //! The version of a note that a response shows, and the one that a change is meant for: `ETag` and
 //! `If-Match`.
 //!
-//! # What is true
+//! # Invariants
 //! - A client that sends `If-Match` changes the version that it has seen, or nothing.
 
 use axum::http::{HeaderMap, HeaderValue, header};

@@ -1,6 +1,6 @@
 //! The page with a text and the notes beside it, and the page of one note.
 //!
-//! # What is true
+//! # Invariants
 //! - A page has a bound in notes and in bytes of HTML. What does not fit is a link away: older notes,
 //!   the rest of a long text, all replies to a note.
 

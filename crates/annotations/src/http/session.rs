@@ -1,6 +1,6 @@
 //! Accounts for pages: forms to sign up, log in and out, delete the account, and manage groups.
 //!
-//! # What is true
+//! # Invariants
 //! - A browser keeps its session in a cookie that no script and no other site can use.
 //! - After logging out neither the cookie nor a copy of it is valid.
 //! - Only forms from our own pages are accepted.

@@ -1,6 +1,6 @@
 //! The fields of an annotation in the index.
 //!
-//! # What is true
+//! # Invariants
 //! - Both stores share the same checks: what one refuses, the other refuses too, for the same reason and
 //!   before anything is sent.
 //! - An absent field and a null one are the same. Fields that are not named here are ignored.

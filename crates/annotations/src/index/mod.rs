@@ -7,7 +7,7 @@
 //! - [`tantivy`]: an index in a directory of this process.
 //! - [`opensearch`]: an index in OpenSearch or Elasticsearch.
 //!
-//! # What is true
+//! # Invariants
 //! - Both stores take the same documents and return the same results in the same order. One test suite
 //!   runs over both and shows it.
 //! - An index returns ids. The content comes from Postgres, so that an outdated document shows nothing

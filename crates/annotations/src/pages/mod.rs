@@ -1,6 +1,6 @@
 //! The pages of the service: models in, markup out.
 //!
-//! # What is true
+//! # Invariants
 //! - Pure functions. No database, no request: what a page shows is in its model.
 //! - Every value is escaped by the template. Nothing is inline and nothing comes from another host.
 //! - The text and its notes can be read, searched and filtered without scripts. Writing needs them.

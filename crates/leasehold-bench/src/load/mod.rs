@@ -3,7 +3,7 @@
 //! In reading order: [`Source`] makes the requests, [`Connection`] sends them one at a time and
 //! reads the [`answer`]s, [`mod@run`] keeps a number of connections busy on its own thread.
 //!
-//! # What is true
+//! # Invariants
 //! - Closed loop: each connection sends its next request when it has read the last response.
 //!   With a [`Rate`] the loop is open: a request is due at its own time, and its latency counts
 //!   from there, so that a server that stalls cannot hide it by slowing the load generator down.

@@ -6,7 +6,7 @@
 //! the mirror does not see; [`interactive`] saves and searches meanwhile; [`outage`] makes the index unreachable
 //! for them; [`rename`] renames one user.
 //!
-//! # What is true
+//! # Invariants
 //! - The service, its mirror and its worker are those that `leasehold serve` runs. The time of the
 //!   replay runs from the start of the worker until a check of every row finds no difference.
 //! - Settings are durable, and the run leaves nothing behind.

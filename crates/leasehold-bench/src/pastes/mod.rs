@@ -1,7 +1,7 @@
 //! `leasehold-bench pastes`: compares our paste service with others, in one run, with the same load
 //! generator.
 //!
-//! # What is true
+//! # Invariants
 //! - One service runs at a time, in its own process. The services alternate over the rounds, so that
 //!   a machine that is slow for a while is slow for all of them.
 //! - Creates start on fresh data, reads on a set of pastes that was made for them.

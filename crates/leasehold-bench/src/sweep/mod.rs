@@ -5,7 +5,7 @@
 //! [`under_test`] is the service with its workers, [`creates`] are the users, [`wait`] waits for the
 //! end, [`check`] counts what is left; [`limit`] is the same in bare SQL.
 //!
-//! # What is true
+//! # Invariants
 //! - The time runs from the start of the workers until every expired paste is DELETED, no content is
 //!   doomed, and the store holds none of their objects.
 //! - At the end the run compares each counter with the pastes, and the store with the living contents.

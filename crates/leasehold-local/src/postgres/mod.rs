@@ -11,7 +11,7 @@
 //!
 //! Everything here blocks the calling thread; a start takes about a second, the first one two.
 //!
-//! # What is true
+//! # Invariants
 //! - The server dies with the process that started it, even by kill -9 (`process::supervisor`).
 //! - Data is durable unless the cluster is a [throwaway](PrivatePostgres::throwaway) one.
 //! - There is no TCP port unless [`Options::listen_tcp`] sets one, and that one requires a password.

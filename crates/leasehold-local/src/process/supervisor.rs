@@ -1,6 +1,6 @@
 //! Servers that die with us.
 //!
-//! # What is true
+//! # Invariants
 //! - The server runs under a small shell script whose standard input is a pipe that we hold. When the
 //!   pipe closes, for any reason, the script stops the server. The kernel closes it even when we are
 //!   killed with -9, on Linux and on macOS alike.

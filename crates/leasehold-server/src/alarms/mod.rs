@@ -1,6 +1,6 @@
 //! Delivers alarm notifications: to a URL as a signed POST, or to a command, each as a job.
 //!
-//! # What is true
+//! # Invariants
 //! - A notification is a job: it waits while the receiver is down and is retried for seven days. Webhook
 //!   and command have their own jobs and slots, so that one that fails or hangs neither repeats nor
 //!   delays the other.

@@ -1,6 +1,6 @@
 //! `leasehold enqueue`: enqueues one job from the command line.
 //!
-//! # What is true
+//! # Invariants
 //! - Every enqueue has a key, given or generated, and prints it. If the reply is lost, repeating the
 //!   command with that key makes no second job.
 

@@ -1,7 +1,7 @@
 //! Acts on many jobs: counts them first, asks for confirmation if there are many, then takes small
 //! steps.
 //!
-//! # What is true
+//! # Invariants
 //! - A command without ids and without a filter does nothing unless `--all` is given.
 //! - More than a hundred jobs need a confirmation: on a terminal the command asks, elsewhere it needs
 //!   `--yes`.

@@ -1,6 +1,6 @@
 //! `leasehold paste`: pastes a file or standard input and prints a link.
 //!
-//! # What is true
+//! # Invariants
 //! - Standard output has the link and nothing else.
 //! - Every paste is sent with its own key, and sent again with it if the response is lost: that makes no
 //!   second paste.

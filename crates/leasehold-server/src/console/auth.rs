@@ -1,6 +1,6 @@
 //! Decides who may use the console.
 //!
-//! # What is true
+//! # Invariants
 //! - Without a token the console listens on this machine only, and answers only requests for names of
 //!   this machine: a foreign page that resolves its own name to this address (DNS rebinding) gets
 //!   nothing. It rejects requests through a proxy that identifies itself, and changes from a page under

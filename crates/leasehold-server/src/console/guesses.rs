@@ -1,6 +1,6 @@
 //! Counts wrong tokens per address, so that guessing is slow and leaves a trace in the log.
 //!
-//! # What is true
+//! # Invariants
 //! - After 10 wrong tokens within a minute the console rejects an address until the minute is over, even
 //!   with the right token. Sessions are not affected: a user who is logged in stays so.
 //! - An IPv6 address counts as its /64: a guesser gets that many addresses for free.

@@ -5,7 +5,7 @@
 //! [`model`] holds the result; [`page`] and [`panels`] render it, one file per panel; [`chart`] draws a
 //! chart. [`scrape`] is `/metrics` alone, for workers.
 //!
-//! # What is true
+//! # Invariants
 //! - It listens on its own address, on this machine only unless there is a token: a proxy in
 //!   front of a service must not expose it.
 //! - Every number comes from the last sample: the cost of the page does not depend on queue lengths.

@@ -1,6 +1,6 @@
 //! `/metrics` and `/healthz` alone, for processes without a console.
 //!
-//! # What is true
+//! # Invariants
 //! - The text is the same as that of the console: same names, same meaning.
 //! - Access is as for the console: names of queues and tags reveal the business.
 //! - `/healthz` shows only that the process runs. A check that fails while the database is away would

@@ -1,6 +1,6 @@
 //! Sessions of the console: what a log-in gives a browser instead of the token.
 //!
-//! # What is true
+//! # Invariants
 //! - A session ends 12 hours after its log-in, or at the log-out. Its cookie is random and signed; it
 //!   reveals nothing of the token, and no two log-ins have the same one.
 //! - Another token ends every session: the token is the key of the signature.

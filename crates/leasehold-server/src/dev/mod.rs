@@ -1,6 +1,6 @@
 //! `leasehold dev`: everything on one machine, in one command.
 //!
-//! # What is true
+//! # Invariants
 //! - The private server keeps its data and dies with this process, even by kill -9.
 //! - Services stop first, then the server, so that finished work is recorded.
 //!

@@ -1,6 +1,6 @@
 //! The paste service of `leasehold dev`.
 //!
-//! # What is true
+//! # Invariants
 //! - It runs next to a private server, with its content in `blobs` there. The user's own database gets
 //!   its tables only if the user names a directory for the content.
 

@@ -1,6 +1,6 @@
 //! `leasehold doctor`: looks for problems, and advises what to do about them.
 //!
-//! # What is true
+//! # Invariants
 //! - Doctor changes nothing, except for the self-test, which runs one job in its own queue and cleans
 //!   up.
 //! - A check that lacks rights warns; it does not pass.

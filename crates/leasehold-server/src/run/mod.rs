@@ -1,7 +1,7 @@
 //! The services of a long-running command (`serve`, `console`, `dev`): a list that starts together and
 //! stops together. [`signals`] catches Ctrl-C and SIGTERM.
 //!
-//! # What is true
+//! # Invariants
 //! - When one service ends by itself, the others are stopped, and its error is the command's.
 //! - The first signal lets every service finish its work; the second one cuts it short.
 

@@ -4,7 +4,7 @@
 //! of the command line ([`given`], [`web_options`]) and have the service; [`parts`] is what they share;
 //! [`listen`] binds an address.
 //!
-//! # What is true
+//! # Invariants
 //! - All settings are checked before anything listens.
 //! - A stop accepts no new requests, lets running ones end, then stops the worker: every answered
 //!   request is committed, and waiting uploads are left to the next worker.

@@ -1,6 +1,6 @@
 //! Which addresses are public, and which lead into a private network.
 //!
-//! # What is true
+//! # Invariants
 //! - IPv6 is an allow list: only global unicast, and of that not the ranges that wrap an IPv4
 //!   address or are reserved. A newly assigned range is rejected until this list changes.
 //! - IPv4 is a deny list, because nearly all of it is in use. The ranges are those that the

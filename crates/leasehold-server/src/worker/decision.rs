@@ -1,6 +1,6 @@
 //! Maps the end of a command to an outcome. Pure: [`super::exec`] passes the exit code and the output.
 //!
-//! # What is true
+//! # Invariants
 //! - The exit code decides; only a command that ended with 0 may decide more, in the last line of its
 //!   output.
 //! - A last line that looks like a decision but cannot be parsed is a failure, never "done": treating it

@@ -1,6 +1,6 @@
 //! Where the HTTP worker may send jobs.
 //!
-//! # What is true
+//! # Invariants
 //! - A URL is https on port 443 or 8443, names no user, and writes its host in canonical form.
 //! - Each connection resolves the name once, checks every returned address and connects to
 //!   those addresses and no other. There is no second lookup that could return another address.

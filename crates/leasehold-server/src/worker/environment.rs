@@ -1,6 +1,6 @@
 //! The environment of a command: the worker's own, without the worker's secrets.
 //!
-//! # What is true
+//! # Invariants
 //! - Every variable from which this program or one of its libraries reads a secret is removed: the
 //!   database's URL and password, the signing secrets, the keys of the object store.
 //! - `--exec-env NAME` passes one of them on, by name.

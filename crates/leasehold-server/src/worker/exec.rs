@@ -1,6 +1,6 @@
 //! The exec worker: runs a command for each job.
 //!
-//! # What is true
+//! # Invariants
 //! - The job is one JSON object on standard input; the end of the command decides, see
 //!   [`super::decision`].
 //! - No shell runs unless requested. Arguments of jobs never reach a command line either way.

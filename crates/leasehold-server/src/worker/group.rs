@@ -1,6 +1,6 @@
 //! Process groups: a command and every process that it started end together.
 //!
-//! # What is true
+//! # Invariants
 //! - Each command leads a process group. The whole group is killed when the command ends, when its job
 //!   should stop, and when its handler is dropped for any reason.
 //! - When the worker itself dies, even by SIGKILL, a small separate process, the warden, sees the

@@ -1,6 +1,6 @@
 //! The HTTP worker: sends a job to a receiver as one signed POST.
 //!
-//! # What is true
+//! # Invariants
 //! - A job is done when the receiver has answered 2xx, in full and in time. See [`super::answer`].
 //! - No redirects, no proxies from the environment, no cookies; [`super::egress`] decides where it may
 //!   connect.

@@ -1,6 +1,6 @@
 //! Maps queues and job names to programs: from the command line to a plan.
 //!
-//! # What is true
+//! # Invariants
 //! - All mistakes on the command line are found before the worker claims a job.
 //! - A text that may hold a password or a token, such as a URL, is never printed.
 

@@ -5,7 +5,7 @@
 //! of its end, [`group`]: how it is stopped); [`http`] sends a request ([`answer`]: the meaning of the
 //! response, [`sign`]: the signature, [`egress`] and [`address`]: where it may go).
 //!
-//! # What is true
+//! # Invariants
 //! - SIGTERM or SIGINT: no new claims; running jobs may finish within `--grace`. A second signal ends
 //!   the grace period. Unfinished jobs are released, and their attempt is not counted.
 //! - Jobs whose name has no program here are left to other workers.

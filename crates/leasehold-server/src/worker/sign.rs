@@ -1,6 +1,6 @@
 //! The signature on a request, and the secret behind it.
 //!
-//! # What is true
+//! # Invariants
 //! - The secret comes from the environment: a command line is visible to every user of the machine.
 //! - It has no `Debug` and no `Display`, and is cut out of every text that is stored or logged.
 //! - The signature covers the time, so that a receiver can reject old requests, and the URL, so that a

@@ -8,7 +8,7 @@
 //! # }
 //! ```
 //!
-//! # What is true
+//! # Invariants
 //! - The first test of a process starts one throwaway server and migrates one template; every
 //!   database is a copy of that, which takes some tens of milliseconds.
 //! - No connection is shared between tests: each `#[tokio::test]` has its own runtime, and a connection

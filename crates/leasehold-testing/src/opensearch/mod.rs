@@ -1,6 +1,6 @@
 //! A private OpenSearch in a separate process.
 //!
-//! # What is true
+//! # Invariants
 //! - It is a whole OpenSearch of one node, in [`PrivateOpenSearch::VERSION`], with half a gigabyte of
 //!   heap, on a loopback port. It dies with the process that started it, like [`crate::postgres`],
 //!   and its data is removed.

@@ -10,7 +10,7 @@
 //! # Ok(()) }
 //! ```
 //!
-//! # What is true
+//! # Invariants
 //! - A statement counts when it is *executed*: by a simple query, or by Execute of a portal whose
 //!   statement was parsed before, perhaps long ago and under a name.
 //! - "Drop the reply" means that the server has finished and committed (it sent ReadyForQuery), and

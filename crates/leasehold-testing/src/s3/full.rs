@@ -1,7 +1,7 @@
 //! A complete S3 server of another vendor, in a separate process: running the same tests on both
 //! shows that our own server behaves like a real one.
 //!
-//! # What is true
+//! # Invariants
 //! - It is versitygw, which keeps objects as files, in [`FullS3Server::VERSION`]. It has one empty bucket
 //!   and dies with the process that started it, like [`crate::postgres`].
 //! - Nothing is built here: `scripts/test --prepare` does so once, into the user's cache.

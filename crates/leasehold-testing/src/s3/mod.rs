@@ -11,7 +11,7 @@
 //! # Ok(()) }
 //! ```
 //!
-//! # What is true
+//! # Invariants
 //! - It speaks S3 over HTTP on 127.0.0.1 and checks signatures. A client needs the real library, the
 //!   endpoint and the keys, path-style addresses, and permission to use plain HTTP.
 //! - It supports what a blob store needs: put (also "only if missing"), get (also a range), head,

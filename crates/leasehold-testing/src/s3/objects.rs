@@ -1,6 +1,6 @@
 //! The objects: an index in memory, and the bytes in files.
 //!
-//! # What is true
+//! # Invariants
 //! - A change is visible to every client at once and as a whole, as S3 promises.
 //! - Keys are listed in the order of their bytes. The cost of a page depends on its size and not on
 //!   the number of objects.

@@ -21,7 +21,7 @@
 //! # }
 //! ```
 //!
-//! # What is true
+//! # Invariants
 //! - Each script has its own connection, and its steps run in order. Every order of the steps of all
 //!   scripts that PostgreSQL allows runs once, each from a fresh `setup`, and `check` judges it.
 //! - A step that waits for a lock of another script stays waiting, and the other scripts continue.

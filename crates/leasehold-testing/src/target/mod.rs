@@ -1,6 +1,6 @@
 //! A store for mirrors, in this process, with faults on demand.
 //!
-//! # What is true
+//! # Invariants
 //! - It keeps versions and deletions as a real store must: the newer version stays, and a deletion is
 //!   a version.
 //! - It records every accepted write in order, so that a test can check whether a version ever

@@ -15,7 +15,7 @@
 //! # }
 //! ```
 //!
-//! # What is true
+//! # Invariants
 //! - Each verb is one call of a SQL function whose write names the state it expects. A job in another
 //!   state stays as it is, and [`Change::WrongState`] names it.
 //! - `within(&transaction)` runs every call of a handle in the caller's transaction: it takes effect when

@@ -1,6 +1,6 @@
 //! Reads `leasehold.jobs`: conditions from a filter, and pages in order of time.
 //!
-//! # What is true
+//! # Invariants
 //! - The order is that of [`SORT`], newest first, then of the id. Ids alone are not in order of time: each
 //!   session draws a block of them.
 //! - Every part of a condition that excludes a table is in the text of the statement, so that the planner

@@ -3,7 +3,7 @@
 //! [`rules`] evaluates a sample and is pure; [`snapshot`] is its input; this file reads the snapshot
 //! and records the result.
 //!
-//! # What is true
+//! # Invariants
 //! - The process that took the sample evaluates it. Raising or clearing an alarm and enqueueing its
 //!   notification are one statement, so a notification exists if and only if the change was recorded.
 //! - A rule whose part of the sample is missing raises nothing and clears nothing.

@@ -1,6 +1,6 @@
 //! The alarm rules: evaluate a sample and return the findings. Pure.
 //!
-//! # What is true
+//! # Invariants
 //! - One fault, one alarm. If completions of a queue are watched, [`Rule::CompletionRateLow`] reports
 //!   that no worker serves it; the age of its jobs follows from that and raises no second alarm.
 //! - A paused queue raises no alarm about completions or age: an operator paused it, and the pause

@@ -1,6 +1,6 @@
 //! The servers that one address names, and the first of them that accepts writes.
 //!
-//! # What is true
+//! # Invariants
 //! - Each attempt to connect resolves every name again and tries every host, beginning with the host
 //!   that worked last.
 //! - Each host has its own time limit, from the first packet to the end of the login: a server that

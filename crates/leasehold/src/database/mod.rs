@@ -3,7 +3,7 @@
 //! In reading order: this file opens sessions; [`hosts`] finds the server that accepts writes,
 //! [`driver`] reads its socket, [`pooler`] detects whether a pooler shares sessions.
 //!
-//! # What is true
+//! # Invariants
 //! - Every connection has a time limit to open, keeps TCP alive, and makes the server notice a
 //!   client that vanished, so that no row stays locked behind a dead socket.
 //! - A session is opened on a server that accepts writes, never on a standby.

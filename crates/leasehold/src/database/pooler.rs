@@ -1,6 +1,6 @@
 //! Poolers: detects whether a session belongs to this process alone.
 //!
-//! # What is true
+//! # Invariants
 //! - The address, or the program, can declare a pooler in transaction mode (`?pooler=transaction`) or
 //!   none (`?pooler=none`). Then nothing is detected.
 //! - Otherwise two connections compare what they see. A direct connection keeps its backend and its

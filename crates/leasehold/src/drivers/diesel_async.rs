@@ -1,6 +1,6 @@
 //! diesel-async 0.9: pass the connection that the closure of `transaction` gets.
 //!
-//! # What is true
+//! # Invariants
 //! - Diesel passes on the server's message, but not its SQLSTATE. The functions of the engine give
 //!   their own codes as the name of a constraint too, and the statements here are fixed: the server
 //!   points at a place in them only if the schema lacks what they name.

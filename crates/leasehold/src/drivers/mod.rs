@@ -1,7 +1,7 @@
 //! Enqueue and complete in the caller's transaction, through drivers other than tokio-postgres: pass
 //! `&mut *tx`. Each driver is a feature.
 //!
-//! # What is true
+//! # Invariants
 //! - A driver only binds values and reads rows and errors. Statements, order of the values and meaning
 //!   of the errors are the same for all of them, and are here.
 //! - Arguments and moments are passed as text, and the statement casts them: the drivers have no common

@@ -1,6 +1,6 @@
 //! What the releases of sqlx have in common: everything but their types.
 //!
-//! # What is true
+//! # Invariants
 //! - Statements have no name. sqlx names those it caches, whatever the size of its cache, and behind a
 //!   pooler in transaction mode the next client of the session finds the name taken.
 //!

@@ -4,7 +4,7 @@
 //! tick of all quick duties, [`mod@prune`] deletes what is past its retention, [`mod@measure`] takes the sample
 //! of a minute, [`rights`] finds out which duties a role may do. [`crate::service`] runs them and handles failures.
 //!
-//! # What is true
+//! # Invariants
 //! - Each duty has its own result. One that fails, is slow or is not allowed stops no other.
 
 mod measure;

@@ -1,6 +1,6 @@
 //! Prune: deletes what is past its retention, kind by kind.
 //!
-//! # What is true
+//! # Invariants
 //! - Each kind has its own statements, transactions, result and time limit. A kind that fails, or that
 //!   has millions of rows to delete, does not keep another from its turn.
 //! - A round repeats a kind while its calls are full, so pruning keeps up with any rate of new rows.

@@ -1,6 +1,6 @@
 //! The canary: one job per minute that does nothing.
 //!
-//! # What is true
+//! # Invariants
 //! - Producers send it, so completions stop when a queue's producers are gone, even if the queue has no
 //!   real jobs at the moment. Every worker can complete it, so completions also stop when the queue's
 //!   workers are gone.

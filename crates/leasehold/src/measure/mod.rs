@@ -4,7 +4,7 @@
 //! [`names`] lists every metric; [`text`] formats them for a scraper; [`canary`] proves that a quiet
 //! queue is still worked.
 //!
-//! # What is true
+//! # Invariants
 //! - One sample per minute for the whole fleet, taken by the first process that asks. The statement
 //!   that writes the sample also compares and advances the row of the duty.
 //! - Enqueue, claim and complete do nothing for it: completions are read from history.

@@ -1,6 +1,6 @@
 //! What this process does, counted as it happens.
 //!
-//! # What is true
+//! # Invariants
 //! - Counting happens where many jobs end at once, with one lock for all of them.
 //! - No label comes from a job's kwargs, and a metric has at most `MOST` lines: a program that
 //!   generates names gets a single line for the rest.

@@ -1,6 +1,6 @@
 //! Migrations: the engine's own schema, its own version table, its own order.
 //!
-//! # What is true
+//! # Invariants
 //! - Each migration runs in one transaction under a transaction-scoped lock: two migrators wait for
 //!   each other, a killed one leaves nothing behind, and no lock outlives a pooled session.
 //! - A migration that ran is never changed: its checksum is compared.

@@ -11,7 +11,7 @@
 //!
 //! This folder uses only what the crate offers to every program: `tests/outside` compiles it as one.
 //!
-//! # What is true
+//! # Invariants
 //! - A document never goes back to an older version, and a deletion is a version too.
 //! - A job completes when its row is seen in the store, in this version or a newer one, and not before.
 //! - No transaction is open during a call to the store.

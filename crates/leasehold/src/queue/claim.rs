@@ -1,6 +1,6 @@
 //! Claim: takes ready jobs under a new lease.
 //!
-//! # What is true
+//! # Invariants
 //! - One statement claims; concurrent workers get different jobs.
 //! - Jobs that never lost a worker share one lease, the others a second one.
 //! - The worker chooses the id of a claim. If the reply is lost, [`Claimer::recover`] finds what was

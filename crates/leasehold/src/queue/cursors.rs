@@ -1,7 +1,7 @@
 //! Cursors: where a worker continues to read in each lane of a queue, and how far each read reaches. A lane
 //! is a priority, of deferred jobs or of the others.
 //!
-//! # What is true
+//! # Invariants
 //! - A claim begins just after the last job that this worker claimed in a lane, so it never reads
 //!   past the dead rows of finished jobs again. That keeps claims fast while an old transaction keeps
 //!   vacuum from removing them. An idle worker begins a little before now instead: everything due

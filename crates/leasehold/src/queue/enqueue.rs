@@ -1,6 +1,6 @@
 //! Enqueue: stores a job as a row, in the caller's transaction or in its own.
 //!
-//! # What is true
+//! # Invariants
 //! - Inside a transaction the job exists if and only if that transaction commits.
 //! - With a key, there is one job however often the call is repeated.
 //! - Every driver calls the same SQL function, so they all behave the same.

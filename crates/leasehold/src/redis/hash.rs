@@ -1,6 +1,6 @@
 //! A hash in Redis as a store: one field per row, for fast reads by key.
 //!
-//! # What is true
+//! # Invariants
 //! - A field holds the version, a space and the document; a deletion has nothing after the space. One
 //!   script compares and writes, so that a newer version stays.
 //! - Next to the hash, `<name>:keys` holds the keys in byte order, for ranges.

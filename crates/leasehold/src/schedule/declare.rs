@@ -1,6 +1,6 @@
 //! Declarations: the schedules that a worker's code declares.
 //!
-//! # What is true
+//! # Invariants
 //! - A worker stores the schedules that it declares when it starts. While it runs it confirms them
 //!   every hour without changing anything: what an operator changed or removed meanwhile stays so.
 //! - Removing `.schedule(…)` from the code removes nothing: another worker may still declare it. A day

@@ -1,6 +1,6 @@
 //! Schedules: jobs that the clock enqueues, once per slot across the whole fleet.
 //!
-//! # What is true
+//! # Invariants
 //! - One conditional statement advances the schedule and inserts the job, so two workers that see the
 //!   same slot enqueue one job.
 //! - The database's clock decides when a slot is due; the time zone decides when slots are.

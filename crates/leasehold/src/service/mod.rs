@@ -3,7 +3,7 @@
 //! A [`Service`] has turns. [`run_every`] runs one, waits, and runs the next, until it is asked to stop;
 //! [`Duty`] handles the results.
 //!
-//! # What is true
+//! # Invariants
 //! - After a success the next turn comes after the interval, shortened at random; after a failure it comes after
 //!   a backoff of at most 2 s.
 //! - A turn that fails or panics ends neither its own service nor another one.

@@ -3,7 +3,7 @@
 //! Many workers that claim at the same moment skip each other's locked rows; a gate admits one of them
 //! at a time instead. That is all it does.
 //!
-//! # What is true
+//! # Invariants
 //! - No guarantee depends on it. A gate that admits every claim changes only the speed. If a gate admits
 //!   none, claims bypass it after a bounded wait.
 //! - A claim holds it while rows are fetched and marked, never while they are handled.

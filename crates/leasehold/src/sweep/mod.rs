@@ -11,7 +11,7 @@
 //!
 //! This folder uses only what the crate offers to every program: `tests/outside` compiles it as one.
 //!
-//! # What is true
+//! # Invariants
 //! - A row is claimed by one statement that locks what it picks and skips what others have locked.
 //! - Finishing matches the row's claim, which is new at every claim. A worker that lost the claim
 //!   changes nothing.

@@ -1,6 +1,6 @@
 //! One pass: claim a batch, handle it, finish it, until nothing is due.
 //!
-//! # What is true
+//! # Invariants
 //! - A pass reads on from the last row it claimed, and ends only when a claim from the start finds
 //!   nothing: rows that were reset or committed late come before that cursor.
 //!

@@ -1,6 +1,6 @@
 //! Runs: when a sweep is due, every worker passes over the table until nothing is due.
 //!
-//! # What is true
+//! # Invariants
 //! - A run ends by one statement that finds nothing due and moves the sweep on from the slot it was due
 //!   at. A worker that comes late joins the run; a request that came meanwhile is kept.
 

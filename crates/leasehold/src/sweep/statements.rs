@@ -1,6 +1,6 @@
 //! The SQL of one sweep. Pure: it takes a declaration and two types, and returns text.
 //!
-//! # What is true
+//! # Invariants
 //! - Names are quoted here. The three states are literals, so that the partial indexes match.
 //! - Every write names the state and, once claimed, the claim that it expects.
 //! - A write finds its rows by key or by row address. `is(…)` hides the state from the planner there:

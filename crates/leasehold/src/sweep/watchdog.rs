@@ -1,6 +1,6 @@
 //! The watchdog: resets rows whose worker is gone, and failed rows whose retry is due.
 //!
-//! # What is true
+//! # Invariants
 //! - It does not find out whether a worker is dead. It resets the claim, and a worker that was only
 //!   slow finds that its finish matches nothing.
 //! - Each piece is one conditional statement that skips locked rows. Two watchdogs at once share the

@@ -1,6 +1,6 @@
 //! The claim loop: one per queue claims as many jobs as there are free slots and starts them.
 //!
-//! # What is true
+//! # Invariants
 //! - Polling makes it correct; a wake-up only makes it faster.
 //! - A claim whose reply was lost is looked up before the next claim.
 //! - Nothing is claimed while a job on its last chance runs in this process, or waits for the others to

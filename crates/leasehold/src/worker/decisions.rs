@@ -1,6 +1,6 @@
 //! Decisions: how attempts ended, on their way from the handlers to the finisher.
 //!
-//! # What is true
+//! # Invariants
 //! - One lane and one finisher per queue: a queue whose finishes are slow or refused does not delay the
 //!   others, as long as not all sessions of the finishers wait (see [`crate::link::Stream`]).
 //! - A lane holds a limited number of unrecorded ends. When it is full, handlers keep their slots, so

@@ -1,6 +1,6 @@
 //! The finisher: records how attempts ended, many at a time.
 //!
-//! # What is true
+//! # Invariants
 //! - A result is recorded, or known to be lost, or dropped with an error in the log after
 //!   [`RECORD_FOR`]. The number of unrecorded results is bounded, so the worker stops claiming
 //!   meanwhile.

@@ -1,6 +1,6 @@
 //! Hooks: functions of the caller that run after the end of an attempt is recorded.
 //!
-//! # What is true
+//! # Invariants
 //! - A hook is called after the database has recorded the end, never before. A process that dies in between
 //!   calls none: what must not be missed belongs into the handler's transaction, or into a trigger.
 //! - Hooks see the ends that this worker records. Jobs that expire, or that a reclaim buries because their

@@ -1,6 +1,6 @@
 //! The keeper: renews leases, on its own thread, runtime and connection.
 //!
-//! # What is true
+//! # Invariants
 //! - Handlers that block every thread of the worker, or hold every pooled connection, cannot keep a
 //!   lease from being renewed.
 //! - One statement renews every lease that is due.

@@ -1,6 +1,6 @@
 //! Jobs that one more loss would bury: each runs alone in the process.
 //!
-//! # What is true
+//! # Invariants
 //! - Such a job is claimed when nothing else runs in this process, and nothing else is claimed before
 //!   its end is recorded. If the process dies meanwhile, this job is the cause.
 //! - While it waits for the others to end, no queue of this process claims: other workers take what is

@@ -1,6 +1,6 @@
 //! Layers: functions of the caller around each attempt.
 //!
-//! # What is true
+//! # Invariants
 //! - The layer that was registered first is the outermost. The innermost calls the handler.
 //! - A layer sees every end of an attempt as a [`JobResult`]: what the handler returned, kwargs that do not fit,
 //!   an argument that could not be made, and panics, also those of the layers inside it.

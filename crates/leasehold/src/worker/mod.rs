@@ -5,7 +5,7 @@
 //! decides how long a loop waits, and `wakes` ends that wait sooner. `service` is what runs beside the
 //! jobs: sweeps, mirrors, and services of the program.
 //!
-//! # What is true
+//! # Invariants
 //! - A worker needs the database and nothing else: no leader, no session lock, no NOTIFY.
 //! - It uses its own connections to claim, to finish, to renew and for housekeeping, plus one to listen
 //!   on if the database is reached directly. Its services use connections of their own.

@@ -1,6 +1,6 @@
 //! Runs each claimed job in its own task, with a slot, a fence and a way to stop it.
 //!
-//! # What is true
+//! # Invariants
 //! - A panic in a handler fails that attempt and no other.
 //! - An attempt ends once: by its handler, by the keeper at the run limit, or by the shutdown,
 //!   whichever decides first.

@@ -1,7 +1,7 @@
 //! Services: tasks that run beside the jobs of a worker, for as long as it runs. Sweeps and mirrors are
 //! services; a program can add its own.
 //!
-//! # What is true
+//! # Invariants
 //! - Every service is prepared before the worker starts anything. One that refuses stops the start.
 //! - A service that panics is started again after [`RESTART_AFTER`], and stops no other service and no
 //!   job.

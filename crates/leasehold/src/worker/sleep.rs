@@ -1,6 +1,6 @@
 //! Sleep: how long a loop waits after a claim that found nothing, and what may wake it.
 //!
-//! # What is true
+//! # Invariants
 //! - NOTIFY wakes a loop that announced itself as idle. The loop withdraws the announcement when jobs
 //!   come too fast to be woken for each, and when every slot is taken: producers then send no NOTIFY.
 //! - The announcement precedes the claims that find nothing. A producer that checked just before it and

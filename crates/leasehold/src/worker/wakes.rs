@@ -1,6 +1,6 @@
 //! Wake-ups: NOTIFY makes the loop of a queue claim at once. Everything works without them.
 //!
-//! # What is true
+//! # Invariants
 //! - Producers send NOTIFY only while a worker is idle, because it serializes their commits. A loop
 //!   that falls asleep announces it by a lock on the session that listens; the lock ends with that
 //!   session, so an announcement is valid for one session only.

@@ -1,6 +1,6 @@
 //! Highlighting of pastes: text in, one element per line out.
 //!
-//! # What is true
+//! # Invariants
 //! - The text content of the HTML is the text of the paste, character for character; only NUL, which
 //!   HTML cannot express, becomes U+FFFD. Everything from the paste is escaped.
 //! - The only tags are ours: a closed list of classes, no styles, no scripts (see [`token`]).

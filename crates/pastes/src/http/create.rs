@@ -1,6 +1,6 @@
 //! Creating pastes: `curl --data-binary @file`, `curl -T file`, `curl -F file=@file`, and our page.
 //!
-//! # What is true
+//! # Invariants
 //! - Programs get the link and a newline, nothing else; the rest is in headers.
 //! - Browsers are redirected to the paste, which shows its delete token once.
 

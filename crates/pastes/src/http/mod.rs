@@ -8,7 +8,7 @@
 //! - [`problems`] maps errors to statuses and texts;
 //! - [`leasehold_http`] listens, and bounds what a client can cost the service.
 //!
-//! # What is true
+//! # Invariants
 //! - Failed, expired, deleted, unknown and malformed codes get the same response, byte for byte.
 //! - Every response has the security headers, whichever handler or layer wrote it.
 //! - Pasted content is never active in our origin.

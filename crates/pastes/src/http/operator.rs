@@ -1,6 +1,6 @@
 //! For operators: reports, takedowns, bans, and the log of what operators did.
 //!
-//! # What is true
+//! # Invariants
 //! - Without a token in the settings these addresses do not exist.
 //! - The token is compared in constant time, and guesses count toward the rate limit like any other
 //!   request.

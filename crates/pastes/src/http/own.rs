@@ -1,6 +1,6 @@
 //! Listing and deleting one's own pastes, and reporting a paste to the operator.
 //!
-//! # What is true
+//! # Invariants
 //! - A wrong token, another owner's paste and a code that never existed get the same response.
 
 use axum::extract::{Request, State};

@@ -3,7 +3,7 @@
 //! Handlers return a [`PasteProblem`]; [`leasehold_http::middleware`] writes it in the format that the
 //! client reads.
 //!
-//! # What is true
+//! # Invariants
 //! - "Not found" has one text for every reason, so that a reader does not learn the reason.
 //! - No text contains messages of the database, of the store or of a panic.
 

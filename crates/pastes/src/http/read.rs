@@ -1,6 +1,6 @@
 //! Reading: the page, the bytes, the download, the QR code; and pastes that can be read once.
 //!
-//! # What is true
+//! # Invariants
 //! - Every handler asks the service first; nothing here remembers that a paste was live.
 //! - The bytes of a paste never become active: they are plain text in a sandbox, or a download.
 //! - A GET does not burn. Only a POST does, so that link previews destroy nothing.

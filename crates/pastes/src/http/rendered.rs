@@ -1,6 +1,6 @@
 //! Cache of rendered pages, so that a text is highlighted once and not for every reader.
 //!
-//! # What is true
+//! # Invariants
 //! - A page is looked up only after the service decided that the paste may be read: the cache decides
 //!   nothing.
 //! - A page is cached per paste and per time left as the page shows it ("in 3 hours"), so that no reader

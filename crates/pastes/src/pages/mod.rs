@@ -1,6 +1,6 @@
 //! The pages of the paste service: view models in, markup out.
 //!
-//! # What is true
+//! # Invariants
 //! - Pure functions. No database, no request, no clock: everything on a page comes from its model, so
 //!   every page can be viewed with sample models (`cargo run -p pastes --example pages`).
 //! - The template escapes every value; only [`crate::highlight`] brings its own HTML.

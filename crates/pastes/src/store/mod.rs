@@ -1,6 +1,6 @@
 //! Where the bytes of uploaded pastes are: a local directory, or any server that speaks S3.
 //!
-//! # What is true
+//! # Invariants
 //! - Bytes count as stored only after they were read back with the right length and SHA-256.
 //! - Bytes with the wrong hash are never served.
 //! - Nothing here retries: the queue does, with its own backoff and limits.

@@ -1,6 +1,6 @@
 //! Bulk requests, and the result of each change.
 //!
-//! # What is true
+//! # Invariants
 //! - Every change has its version, and OpenSearch keeps the newer one: a late change gets 409, which is
 //!   no failure.
 //! - A bulk request gets 200 even if none of it was stored, so every item is checked.

@@ -1,6 +1,6 @@
 //! Requests to OpenSearch: each with a time limit and a response of bounded size.
 //!
-//! # What is true
+//! # Invariants
 //! - Name and password are removed from the URL and sent as a header; they appear in no error and no
 //!   log.
 //! - Redirects are not followed: their targets would receive the password.

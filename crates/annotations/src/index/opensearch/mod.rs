@@ -1,6 +1,6 @@
 //! An index in OpenSearch, or in Elasticsearch from 7.10 on: it uses only what both have.
 //!
-//! # What is true
+//! # Invariants
 //! - A set is an index named after the prefix. Searches use the alias that has the prefix's name, and a
 //!   swap moves it atomically.
 //! - Versions are OpenSearch's external versions, so that its shards refuse older ones.

@@ -1,6 +1,6 @@
 //! One set of documents: an index of OpenSearch.
 //!
-//! # What is true
+//! # Invariants
 //! - Writes go through an alias that only this service creates, and only to an alias: otherwise
 //!   OpenSearch would react to a write to a missing index by creating one, with guessed fields.
 //! - `held` reads by id, which sees a write at once; only searches wait for a refresh.

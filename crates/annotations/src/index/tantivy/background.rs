@@ -1,6 +1,6 @@
 //! The thread that writes a set, at a lower priority than the threads that handle requests.
 //!
-//! # What is true
+//! # Invariants
 //! - The threads that it starts for indexing and merging have the lower priority, too: Linux passes it
 //!   on. On other systems they have the normal one.
 //! - It runs one task at a time. A panic, which damage can cause, ends that task only.

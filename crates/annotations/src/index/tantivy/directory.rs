@@ -4,7 +4,7 @@
 //! them: some thirty syncs per commit. Other writes to the same disk queue behind them, and that
 //! includes Postgres with a user's save.
 //!
-//! # What is true
+//! # Invariants
 //! - A commit is the file `meta.json`. Before it is replaced, everything that it names is on disk; after
 //!   that, so is it.
 //! - Until then small files wait, and are synced together: several concurrent syncs cost the disk little

@@ -1,6 +1,6 @@
 //! An index in a local directory, by tantivy: it needs no server.
 //!
-//! # What is true
+//! # Invariants
 //! - One process writes at a time. Another one that opens the directory reads it, follows what the first
 //!   one commits, and becomes the writer when the first one has ended.
 //! - A write that was acknowledged is on disk, and the next search sees it.

@@ -1,6 +1,6 @@
 //! The directory: its writer, its current set, and all its sets.
 //!
-//! # What is true
+//! # Invariants
 //! - One process writes: the one that holds the lock on the file `writer`. The system releases the lock
 //!   when that process ends, however it ends.
 //! - The file `current` names the set that is searched. It is replaced by a rename, so that it names the

@@ -1,6 +1,6 @@
 //! The content of the index at one commit, read from its columns.
 //!
-//! # What is true
+//! # Invariants
 //! - No document is loaded: keys, versions and fingerprints are columns, and a range of keys is a range
 //!   of numbers in the dictionary of its column.
 //! - A key has at most one live copy over all segments; its former copies are marked as deleted in their

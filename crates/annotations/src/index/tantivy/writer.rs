@@ -1,6 +1,6 @@
 //! Changes to a set, one batch after another.
 //!
-//! # What is true
+//! # Invariants
 //! - Versions are compared and written under one lock, so that of two writes of a key the newer one
 //!   stays, whichever came first.
 //! - A caller gets its result after the commit that has the change: it is on disk, and searches see it.

@@ -1,6 +1,6 @@
 //! The check: compares the whole table with the whole store, in both directions, one range at a time.
 //!
-//! # What is true
+//! # Invariants
 //! - It follows the table's keys from first to last, and the last range is open at its end. So it also
 //!   finds documents that only the store has.
 //! - It uses no cursor of changes: a row that was committed late, restored, or changed by hand while

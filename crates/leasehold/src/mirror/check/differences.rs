@@ -1,6 +1,6 @@
 //! Differences: finds the rows that differ in a range, and compares them twice.
 //!
-//! # What is true
+//! # Invariants
 //! - Memory is bounded, however many documents the store has that it should not have: a range with too
 //!   many of them is cut short.
 //! - Two lists that were read at different times prove nothing. They only name suspects. Each suspect

@@ -1,6 +1,6 @@
 //! The SQL of one mirror. Pure: it takes a declaration and the kind of its key, and returns text.
 //!
-//! # What is true
+//! # Invariants
 //! - Names are quoted here. Keys are passed and returned as the text that the store sees.
 //! - Statements about given keys find their rows by the key's index; a range is read in the byte order
 //!   of that text, which is the order of the store.

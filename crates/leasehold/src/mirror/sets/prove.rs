@@ -1,6 +1,6 @@
 //! The second set of a rebuild: filled row by row, and proven equal before searches use it.
 //!
-//! # What is true
+//! # Invariants
 //! - Every range was seen equal to the table, or was repaired until all of its rows were seen. A
 //!   document that the second set refuses may be missing only if the set that is searched does not have
 //!   it either.

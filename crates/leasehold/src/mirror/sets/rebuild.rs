@@ -1,6 +1,6 @@
 //! A rebuild: fills a second set of documents, proves it equal, and swaps it in.
 //!
-//! # What is true
+//! # Invariants
 //! - As soon as the database has the second set, every write goes to both sets, and a job completes
 //!   only when both have its row. So a change that comes after the fill has passed its row is not
 //!   missed.

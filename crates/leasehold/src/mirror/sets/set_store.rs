@@ -1,7 +1,7 @@
 //! Decides which sets of the store are written: the one that is searched, and during and after a
 //! rebuild a second one.
 //!
-//! # What is true
+//! # Invariants
 //! - A write to the set that is searched never waits for the second set first.
 //! - A second set that does not answer keeps jobs from completing, and gets few calls meanwhile.
 

@@ -1,6 +1,6 @@
 //! The interface of a store.
 //!
-//! # What is true
+//! # Invariants
 //! - A document never goes back to an older version: [`Target::write`] keeps what is newer.
 //! - A deletion is a document too, with a version: a slow write of an older version that arrives after
 //!   it changes nothing. It is forgotten only much later, by [`Target::forget`].

@@ -1,7 +1,7 @@
 //! Bulk work: jobs that were enqueued for many rows at once. No user waits for them. While users change
 //! rows, their changes come first.
 //!
-//! # What is true
+//! # Invariants
 //! - While users change rows, this process runs one bulk pass at a time, with a cool-down after each.
 //!   Jobs claimed meanwhile wait, and the next pass takes all of them.
 //! - Without changes by users, bulk passes run at once and side by side.

@@ -1,7 +1,7 @@
 //! Decides what to do about one row. Pure: it takes what the table has and what the store holds, and
 //! returns a decision.
 //!
-//! # What is true
+//! # Invariants
 //! - The caller asks the store before the table. A document is written only after its row was
 //!   committed, so a store that is ahead of the table now stays ahead, and the row's version must be
 //!   raised.

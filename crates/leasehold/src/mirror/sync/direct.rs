@@ -1,7 +1,7 @@
 //! The direct path: writes changes right after their commit, so that users find what they have just
 //! saved.
 //!
-//! # What is true
+//! # Invariants
 //! - The program calls it after the commit, and it reads the rows themselves: a change that was rolled
 //!   back is never written.
 //! - It never blocks the caller. When its buffer is full, or the store is down, it drops keys and

@@ -1,6 +1,6 @@
 //! A pass: handles the jobs of changed rows together.
 //!
-//! # What is true
+//! # Invariants
 //! - A job completes when its row is seen in the store, and in no other case.
 //! - However many jobs name a row, a pass handles it once.
 //! - The job of a row that the store refuses for good is buried with the reason; the others continue.

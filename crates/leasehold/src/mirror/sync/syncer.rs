@@ -1,6 +1,6 @@
 //! Brings rows into the store: read, decide, write, read again.
 //!
-//! # What is true
+//! # Invariants
 //! - A row is done only when a read has seen it in the store; the store's response to the write is not
 //!   enough.
 //! - The store is read before the table: see `compare`.

@@ -1,7 +1,7 @@
 //! Limits what is asked of a store: whether it may be called now, and with how many rows. Pure: the caller
 //! passes the time.
 //!
-//! # What is true
+//! # Invariants
 //! - A store that does not answer gets no calls for a while, twice as long after each failure. Then one
 //!   caller probes it; the others wait for the result. A call that began before the store was closed
 //!   changes nothing when it fails, however late.

@@ -1,6 +1,6 @@
 //! The OpenAPI document, generated from the types in use.
 //!
-//! # What is true
+//! # Invariants
 //! - It lists every status that an operation can return, and every limit is the one in force.
 
 mod plain;
