@@ -337,5 +337,6 @@ pub use serde_json;
 pub use sqlx;
 #[cfg(feature = "sqlx-0_8")]
 pub use sqlx08;
+pub use tokio;
 pub use tokio_postgres;
 pub use uuid;

@@ -11,9 +11,11 @@
 use serde::{Serialize, de::DeserializeOwned};
 use tokio_postgres::types::{Json, Type};
 
+use crate::error::describe;
 use crate::worker::{Ctx, JobError};
 
 /// What is known about a step.
+// Not `non_exhaustive`: a handler must decide in each of the three states.
 #[derive(Debug)]
 pub enum Step<T> {
     /// No attempt began it before: do it, then call [`Started::finish`].
@@ -33,9 +35,28 @@ pub struct Started {
     step: String,
 }
 
+/// Why a step has no result. The attempt fails with it through `?`, in every kind of handler.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum OnceError {
+    /// The effect failed. Through `?` in a handler that returns [`crate::JobResult`], the error keeps what it
+    /// decided, such as [`JobError::permanent`].
+    #[error("{0}")]
+    Effect(JobError),
+    /// No connection was free in time.
+    #[error("the mark of the step could not be reached: {0}; the attempt may run again")]
+    NoConnection(#[from] deadpool_postgres::PoolError),
+    /// The mark was not read or written.
+    #[error("the mark of the step was not read or written: {}", describe(.0))]
+    Database(#[from] tokio_postgres::Error),
+    /// The result of the step is no JSON, or does not fit the type.
+    #[error("the result of the step cannot be kept as JSON: {0}")]
+    Result(#[from] serde_json::Error),
+}
+
 impl Ctx {
     /// Begins a step of this job.
-    pub async fn once<T: DeserializeOwned>(&self, step: &str) -> Result<Step<T>, JobError> {
+    pub async fn once<T: DeserializeOwned>(&self, step: &str) -> Result<Step<T>, OnceError> {
         self.once_for(&format!("job:{}", self.id()), step).await
     }
 
@@ -44,7 +65,7 @@ impl Ctx {
         &self,
         scope: &str,
         step: &str,
-    ) -> Result<Step<T>, JobError> {
+    ) -> Result<Step<T>, OnceError> {
         let client = self.engine().pool().get().await?;
         let rows = client
             .query_typed(
@@ -57,8 +78,8 @@ impl Ctx {
                 ],
             )
             .await?;
-        let row = rows.first().ok_or_else(|| JobError::retry("once_start returned no row"))?;
         let started = Started { scope: scope.to_owned(), step: step.to_owned() };
+        let Some(row) = rows.first() else { return Ok(Step::Unfinished(started)) };
         Ok(match row.get(0) {
             "started" => Step::First(started),
             "finished" => {
@@ -72,7 +93,7 @@ impl Ctx {
     /// Runs `effect` unless an earlier attempt finished it; returns its result either way. If an
     /// earlier attempt began and did not finish, the effect runs again: pass [`Ctx::outside_key`] to
     /// systems that can recognize a repeat.
-    pub async fn once_do<T, F, Fut>(&self, step: &str, effect: F) -> Result<T, JobError>
+    pub async fn once_do<T, F, Fut>(&self, step: &str, effect: F) -> Result<T, OnceError>
     where
         T: Serialize + DeserializeOwned,
         F: FnOnce() -> Fut,
@@ -81,7 +102,7 @@ impl Ctx {
         match self.once::<T>(step).await? {
             Step::Finished(result) => Ok(result),
             Step::First(started) | Step::Unfinished(started) => {
-                let result = effect().await?;
+                let result = effect().await.map_err(OnceError::Effect)?;
                 started.finish(self, &result).await?;
                 Ok(result)
             }
@@ -94,7 +115,7 @@ impl Ctx {
         &self,
         transaction: &tokio_postgres::Transaction<'_>,
         step: &str,
-    ) -> Result<bool, JobError> {
+    ) -> Result<bool, OnceError> {
         let scope = format!("job:{}", self.id());
         let rows = transaction
             .query_typed(
@@ -122,7 +143,7 @@ impl Ctx {
 
 impl Started {
     /// Stores the result. Later attempts get it instead of repeating the step.
-    pub async fn finish<T: Serialize>(self, ctx: &Ctx, result: &T) -> Result<(), JobError> {
+    pub async fn finish<T: Serialize>(self, ctx: &Ctx, result: &T) -> Result<(), OnceError> {
         let result = Json(serde_json::to_value(result)?);
         let client = ctx.engine().pool().get().await?;
         client
@@ -135,7 +156,7 @@ impl Started {
     }
 
     /// Removes the mark of an effect that is known not to have happened: the next attempt begins anew.
-    pub async fn forget(self, ctx: &Ctx) -> Result<(), JobError> {
+    pub async fn forget(self, ctx: &Ctx) -> Result<(), OnceError> {
         let client = ctx.engine().pool().get().await?;
         client
             .query_typed(

@@ -30,5 +30,5 @@ pub async fn send_receipt(
     let text = format!("{}: {quantity} × {item}", head.0);
     tx.execute("insert into receipts (order_id, text) values ($1, $2)", &[&job.order, &text])
         .await?;
-    tx.complete().await
+    Ok(tx.complete().await?)
 }

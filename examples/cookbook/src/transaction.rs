@@ -10,7 +10,7 @@ pub struct CloseOrder {
 /// The worker opens the transaction; `complete` commits the update and the end of the job together.
 pub async fn close_order(job: CloseOrder, tx: JobTx) -> JobResult {
     tx.execute("update orders set state = 'closed' where id = $1", &[&job.order]).await?;
-    tx.complete().await
+    Ok(tx.complete().await?)
 }
 
 /// The same in a transaction of your own, for example of another pool.

@@ -148,7 +148,7 @@ async fn performed_handler_has_attempt_and_state() {
 async fn performed_handler_may_complete_in_a_transaction() {
     async fn refund(job: Refund, tx: JobTx) -> JobResult {
         tx.execute("insert into refunds values ($1)", &[&job.order]).await?;
-        tx.complete().await
+        Ok(tx.complete().await?)
     }
     async fn forgetful(_: Refund, ctx: Ctx) -> JobResult {
         let mut client = ctx.engine().pool().get().await?;

@@ -125,6 +125,16 @@ pub(super) fn finite(row: &Row, column: &str) -> Option<Timestamp> {
     row.get::<_, Option<Moment>>(column).map(Moment::to_timestamp)
 }
 
+/// The columns that every reader may see.
+pub(super) const OPEN: &str = "j.id, j.queue, j.name, j.state, j.cause, j.priority, j.tag, j.idempotency_key, \
+    j.enqueued_at, j.scheduled_at, j.expires_at, j.claimed_at, j.finished_at, j.attempts, j.max_attempts, \
+    j.lost_count, j.worker, j.lease_generation, j.lease_expires_at, j.cancel_requested, \
+    j.deferred";
+/// The columns that need `leasehold_operator`, and what replaces them for other roles.
+pub(super) const HIDDEN: &str = "j.kwargs, j.last_error, j.errors, j.note, j.trace_context";
+pub(super) const NOTHING: &str = "null::jsonb as kwargs, null::text as last_error, null::jsonb as errors, \
+    null::text as note, null::text as trace_context";
+
 impl JobInfo {
     fn read(row: &Row) -> Self {
         let time = |column| finite(row, column);

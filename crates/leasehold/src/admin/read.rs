@@ -16,6 +16,7 @@ use tokio_postgres::Row;
 use tokio_postgres::types::{ToSql, Type};
 
 use super::filter::JobFilter;
+use super::jobs::{HIDDEN, NOTHING, OPEN};
 use super::session::Session;
 use crate::error::AdminError;
 use crate::job::{JobId, JobState};
@@ -30,16 +31,6 @@ pub const PAGE_BYTES: u64 = 8 << 20;
 
 /// How far back a page of finished jobs reads before it reads everything.
 const WINDOWS: [Duration; 2] = [Duration::from_secs(3600), Duration::from_secs(86_400)];
-
-/// The columns that every reader may see.
-const OPEN: &str = "j.id, j.queue, j.name, j.state, j.cause, j.priority, j.tag, j.idempotency_key, \
-    j.enqueued_at, j.scheduled_at, j.expires_at, j.claimed_at, j.finished_at, j.attempts, j.max_attempts, \
-    j.lost_count, j.worker, j.lease_generation, j.lease_expires_at, j.cancel_requested, \
-    j.deferred";
-/// The columns that need `leasehold_operator`, and what replaces them for other roles.
-const HIDDEN: &str = "j.kwargs, j.last_error, j.errors, j.note, j.trace_context";
-const NOTHING: &str = "null::jsonb as kwargs, null::text as last_error, null::jsonb as errors, \
-    null::text as note, null::text as trace_context";
 
 /// Where a page continues, as text: `leasehold jobs list --after CURSOR`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

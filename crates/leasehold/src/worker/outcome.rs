@@ -4,6 +4,7 @@ use std::any::Any;
 use std::time::Duration;
 
 use crate::job::Cause;
+use crate::once::OnceError;
 use crate::service::panic_text;
 
 /// What a handler decided. `?` on an error means: retry with backoff.
@@ -137,6 +138,9 @@ type BoxError = Box<dyn std::error::Error + Send + Sync>;
 impl<E: Into<BoxError>> From<E> for JobError {
     fn from(error: E) -> Self {
         let error: BoxError = error.into();
+        if let Some(OnceError::Effect(decided)) = error.downcast_ref() {
+            return decided.clone();
+        }
         let mut text = error.to_string();
         let mut cause = error.source();
         while let Some(source) = cause {

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use super::context::Ctx;
 use super::handler::FromAttempt;
-use super::outcome::{JobError, JobResult, Outcome};
+use super::outcome::{JobError, Outcome};
 use crate::database::{CONNECT_LIMIT, Database};
-use crate::error::ConnectError;
+use crate::error::{ConnectError, FinishError};
 
 /// A transaction for a handler. Its writes commit together with the job's completion, or not at all.
 /// Dropped without [`JobTx::complete`] it is rolled back.
@@ -21,7 +21,7 @@ use crate::error::ConnectError;
 /// # struct CloseOrder { id: i64 }
 /// async fn close_order(job: CloseOrder, tx: JobTx) -> JobResult {
 ///     tx.execute("update orders set state = 'closed' where id = $1", &[&job.id]).await?;
-///     tx.complete().await
+///     Ok(tx.complete().await?)
 /// }
 /// ```
 pub struct JobTx {
@@ -146,11 +146,12 @@ impl TransactionPool {
 }
 
 impl JobTx {
-    /// Completes the job and commits. After this returns `Ok`, both are durable.
-    pub async fn complete(mut self) -> JobResult {
+    /// Completes the job and commits. After this returns `Ok`, both are durable. In a handler:
+    /// `Ok(tx.complete().await?)`.
+    pub async fn complete(mut self) -> Result<Outcome, FinishError> {
         // Fails in an aborted transaction, whose COMMIT the server would end with a silent ROLLBACK.
         self.ctx.complete_on(&*self).await?;
-        self.batch_execute("commit").await?;
+        self.batch_execute("commit").await.map_err(FinishError::Database)?;
         // Only now may the connection return to the pool. Dropped earlier, by an error or because this
         // future is dropped, it is closed: it may be inside the transaction.
         drop(self.connection.take());

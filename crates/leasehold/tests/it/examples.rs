@@ -20,7 +20,7 @@ struct PrintLetter {
 
 async fn print_letter(job: PrintLetter, tx: JobTx) -> JobResult {
     tx.execute("insert into printed values ($1, 'rust')", &[&job.letter]).await?;
-    tx.complete().await
+    Ok(tx.complete().await?)
 }
 
 /// Stores letters and enqueues their jobs, as the producer scripts do.

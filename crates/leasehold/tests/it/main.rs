@@ -15,6 +15,7 @@ mod builder;
 mod cancel_safety;
 mod claim;
 mod clocks;
+mod contributing;
 mod deadlock;
 mod defer;
 mod election;

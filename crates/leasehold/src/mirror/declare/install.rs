@@ -76,8 +76,8 @@ fn named(mirror: &str, what: &str) -> String {
 /// Returns the triggers that [`Mirror::install`] creates on the table of the mirror of this name.
 /// Without one of the first three, only the check finds those changes; without the last, a change may
 /// not be found at all.
-pub fn trigger_names(mirror: &str) -> [String; 4] {
-    ["insert", "update", "delete", "version"].map(|what| named(mirror, what))
+pub fn trigger_names(mirror: &str) -> Vec<String> {
+    ["insert", "update", "delete", "version"].map(|what| named(mirror, what)).into()
 }
 
 /// Returns SQL that refuses an existing version column that does not belong to a mirror.

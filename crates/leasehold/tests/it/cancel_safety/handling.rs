@@ -35,12 +35,13 @@ async fn effect(ctx: &Ctx, n: i64, part: Part, tx: Option<JobTx>) -> JobResult {
     const INSERT: &str = "insert into ledger values ($1)";
     if let Some(tx) = tx {
         tx.query_typed(INSERT, &[(&n, Type::INT8)]).await?;
-        return tx.complete().await;
+        return Ok(tx.complete().await?);
     }
     let mut client = ctx.engine().pool().get().await?;
     if let Part::OnceDo = part {
         drop(client);
-        return ctx.once_do("step", async || Ok(())).await.map(|()| Outcome::Complete);
+        ctx.once_do("step", async || Ok(())).await?;
+        return Ok(Outcome::Complete);
     }
     let transaction = client.transaction().await?;
     match part {

@@ -52,7 +52,7 @@ async fn into_ledger(job: Note, tx: JobTx, ctx: Ctx, State(outside): State<Outsi
         &[(&job.n, Type::INT8), (&ctx.generation().0, Type::INT8)],
     )
     .await?;
-    tx.complete().await
+    Ok(tx.complete().await?)
 }
 
 pub struct Load {

@@ -18,7 +18,7 @@ async fn into_ledger(job: Note, tx: JobTx, ctx: Ctx) -> JobResult {
         // Needs a second session beside that of the transaction.
         ctx.once_do("wait", async || Ok(())).await?;
     }
-    tx.complete().await
+    Ok(tx.complete().await?)
 }
 
 #[tokio::test(flavor = "multi_thread")]

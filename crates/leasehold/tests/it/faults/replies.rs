@@ -210,7 +210,7 @@ async fn b4_finish_that_never_reached_the_server_is_repeated() {
 
 async fn into_ledger(job: Note, tx: JobTx) -> JobResult {
     tx.query_typed("insert into ledger values ($1)", &[(&job.n, Type::INT8)]).await?;
-    tx.complete().await
+    Ok(tx.complete().await?)
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -260,7 +260,7 @@ async fn commit_outlives_its_connection(lost_reply: bool) {
     let handler = async |job: Note, tx: JobTx, ctx: Ctx| -> JobResult {
         tx.query_typed("insert into ledger values ($1)", &[(&job.n, Type::INT8)]).await?;
         assert_eq!(ctx.attempt(), 1);
-        tx.complete().await
+        Ok(tx.complete().await?)
     };
     let mut worker = run(setup.engine.worker().queue("default", 1).handle(handler));
     Note { n: 1 }.enqueue(&setup.engine).await.expect("enqueued");

@@ -13,7 +13,7 @@ use crate::support::Note;
 
 async fn into_ledger(job: Note, tx: JobTx) -> JobResult {
     tx.query_typed("insert into ledger values ($1)", &[(&job.n, Type::INT8)]).await?;
-    tx.complete().await
+    Ok(tx.complete().await?)
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -23,7 +23,7 @@ async fn a27_job_without_a_connection_is_snoozed_and_its_attempt_is_not_counted(
     let gate = Arc::new(Semaphore::new(0));
     let handler = async |_: Ledger, tx: JobTx, State(gate): State<Arc<Semaphore>>| -> JobResult {
         drop(gate.acquire().await);
-        tx.complete().await
+        Ok(tx.complete().await?)
     };
     let transactions = Transactions::default().connections(1).wait(Duration::from_millis(50));
     let worker = engine.worker_with(gate.clone()).queue("default", 3).transactions(transactions);
@@ -59,7 +59,7 @@ async fn a27_transaction_of_a_handler_may_be_idle_for_its_run_limit() {
         if limits != wanted {
             return Err(leasehold::JobError::permanent(format!("{limits:?}")));
         }
-        tx.complete().await
+        Ok(tx.complete().await?)
     };
     Ledger {}.enqueue(&engine).await.expect("enqueued");
     let mut worker = run(engine.worker().queue("default", 1).handle(handler));
@@ -78,7 +78,7 @@ async fn a27_worker_has_a_connection_per_slot() {
     let handler =
         async |_: Ledger, tx: JobTx, State(full): State<Arc<tokio::sync::Barrier>>| -> JobResult {
             full.wait().await;
-            tx.complete().await
+            Ok(tx.complete().await?)
         };
     for _ in 0..SLOTS {
         Ledger {}.enqueue(&engine).await.expect("enqueued");

@@ -70,7 +70,7 @@ async fn writes_of_a_job_transaction_are_visible_when_the_job_is_completed() {
         if job.n == 2 {
             return Err(JobError::permanent("rolled back"));
         }
-        tx.complete().await
+        Ok(tx.complete().await?)
     };
     let mut worker = run(engine.worker().queue("default", 2).handle(handler));
     Note { n: 1 }.enqueue(&engine).await.expect("enqueued");

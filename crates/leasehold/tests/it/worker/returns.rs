@@ -132,3 +132,72 @@ async fn run_until_takes_a_stop_that_returns_a_result() {
     let stop = async { Ok::<(), std::io::Error>(()) };
     worker.run_until(stop).await.expect("a worker");
 }
+
+#[derive(Clone, Debug, leasehold::Job, Serialize, Deserialize)]
+#[job(name = "marked")]
+struct Marked {
+    permanent: bool,
+}
+
+#[derive(Debug, thiserror::Error)]
+enum OwnError {
+    #[error(transparent)]
+    Once(#[from] leasehold::once::OnceError),
+    #[error(transparent)]
+    Finish(#[from] leasehold::FinishError),
+}
+
+/// `?` on the calls of the engine in a handler with an error of its own.
+async fn by_marks(
+    _: Marked,
+    ctx: leasehold::Ctx,
+    tx: leasehold::JobTx,
+) -> Result<Outcome, OwnError> {
+    ctx.once_do("own", async || Ok(())).await?;
+    Ok(tx.complete().await?)
+}
+
+/// The same with anyhow, and an effect that decides that no attempt helps.
+async fn by_permanent_effect(job: Marked, ctx: leasehold::Ctx) -> anyhow::Result<()> {
+    ctx.once_do("anyhow", async || {
+        if job.permanent { Err(leasehold::JobError::permanent("no such card")) } else { Ok(()) }
+    })
+    .await?;
+    Ok(())
+}
+
+/// A [`JobResult`] keeps what the effect decided.
+async fn by_job_result(job: Marked, ctx: leasehold::Ctx) -> JobResult {
+    ctx.once_do("ours", async || {
+        if job.permanent { Err(leasehold::JobError::permanent("no such card")) } else { Ok(()) }
+    })
+    .await?;
+    Ok(Outcome::Complete)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn question_mark_works_on_once_and_on_complete_in_every_handler() {
+    let database = TestDatabase::new().await;
+    let (engine, client) = (engine(&database).await, database.connect().await);
+    let mut worker = run(engine.worker().queue("default", 2).handle(by_marks));
+    Marked { permanent: false }.enqueue(&engine).await.expect("enqueued");
+    worker.finished(1).await;
+    worker.stop().await;
+    let mut worker = run(engine.worker().queue("default", 2).handle(by_permanent_effect));
+    Marked { permanent: true }.enqueue(&engine).await.expect("enqueued");
+    worker.finished(1).await;
+    worker.stop().await;
+    let failed =
+        "select count(*) from leasehold.job where name = 'marked' and last_error = 'no such card'";
+    assert_eq!(count(&client, failed).await, 1);
+    client
+        .batch_execute("select leasehold.cancel(id, 'test') from leasehold.job")
+        .await
+        .expect("cancelled");
+    let mut worker = run(engine.worker().queue("default", 2).handle(by_job_result));
+    Marked { permanent: true }.enqueue(&engine).await.expect("enqueued");
+    worker.finished(1).await;
+    worker.stop().await;
+    let dead = "select count(*) from leasehold_internal.dead_job where name = 'marked' and cause = 'rejected'";
+    assert_eq!(count(&client, dead).await, 1);
+}

@@ -79,7 +79,7 @@ async fn c8_handler_that_ignores_an_sql_error_cannot_complete_its_job() {
         }
         let completed = tx.complete().await;
         let _ = done.send(completed.is_ok());
-        completed
+        Ok(completed?)
     };
     let mut worker = run(engine.worker_with(done).queue("default", 1).handle(handler));
     Note { n: 1 }.enqueue(&engine).await.expect("enqueued");
