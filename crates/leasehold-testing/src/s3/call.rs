@@ -55,7 +55,7 @@ impl Call {
             Op::DeleteMany => keys_in(&String::from_utf8_lossy(body)),
             _ => vec![key],
         };
-        let (outcome, tamper) = (Outcome::Complete, Tamper::default());
+        let (outcome, tamper) = (Outcome::Done, Tamper::default());
         Self { op, keys, outcome, tamper, logged: AtomicBool::new(false) }
     }
 

@@ -232,7 +232,7 @@ impl S3 for Store {
     ) -> S3Result<S3Response<HeadBucketOutput>> {
         self.check_bucket(&req.input.bucket)?;
         call_of(&req.extensions)?.set_logged();
-        self.log.note(Op::Other, [("", Outcome::Complete)]);
+        self.log.note(Op::Other, [("", Outcome::Done)]);
         Ok(S3Response::new(HeadBucketOutput::default()))
     }
 }

@@ -13,7 +13,7 @@ async fn flipped_byte_keeps_the_length() {
     let different = found.iter().zip(TEXT.bytes()).filter(|(a, b)| **a != *b).count();
     assert_eq!(different, 1);
     assert_eq!(get(&store, "k").await.unwrap(), TEXT);
-    assert_eq!(about(&s3, "k")[1..], [(Op::Get, Outcome::Damaged), (Op::Get, Outcome::Complete)]);
+    assert_eq!(about(&s3, "k")[1..], [(Op::Get, Outcome::Damaged), (Op::Get, Outcome::Done)]);
 }
 
 #[tokio::test]

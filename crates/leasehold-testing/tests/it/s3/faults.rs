@@ -19,8 +19,8 @@ async fn rule_fails_the_given_number_of_requests() {
         assert_eq!(s3.fired(rule), 2);
         assert_eq!(s3.read_object("blobs/k").unwrap().unwrap(), "x");
         put(&store, "blobs/k", "z").await.unwrap();
-        let (done, refused) = ((Op::Put, Outcome::Complete), (Op::Put, Outcome::Refused(status)));
-        let read = (Op::Get, Outcome::Complete);
+        let (done, refused) = ((Op::Put, Outcome::Done), (Op::Put, Outcome::Refused(status)));
+        let read = (Op::Get, Outcome::Done);
         assert_eq!(about(&s3, "blobs/k"), [done, refused, refused, read, done]);
         s3.remove(rule);
     }
@@ -64,7 +64,7 @@ async fn one_key_of_a_batch_can_be_refused() {
     assert_eq!(answers, [true, false, true]);
     assert_eq!(s3.keys(), ["b"]);
     assert_eq!(about(&s3, "b"), [(Op::DeleteMany, Outcome::Refused(403))]);
-    assert_eq!(about(&s3, "c"), [(Op::DeleteMany, Outcome::Complete)]);
+    assert_eq!(about(&s3, "c"), [(Op::DeleteMany, Outcome::Done)]);
 }
 
 #[tokio::test]

@@ -16,7 +16,7 @@ async fn held_request_waits_for_the_test() {
     s3.remove(held);
     slow.await.unwrap().unwrap();
     assert_eq!(s3.keys(), ["quick", "slow"]);
-    assert_eq!(about(&s3, "slow"), [(Op::Put, Outcome::Complete)]);
+    assert_eq!(about(&s3, "slow"), [(Op::Put, Outcome::Done)]);
 }
 
 #[tokio::test]
@@ -47,7 +47,7 @@ async fn held_request_lands_after_its_connection_closed() {
     s3.wait_fired(later).await.unwrap();
     assert_eq!(s3.keys(), Vec::<String>::new());
     put(&store, "k", "new").await.unwrap();
-    s3.log().iter().for_each(|entry| assert_eq!(entry.outcome, Outcome::Complete));
+    s3.log().iter().for_each(|entry| assert_eq!(entry.outcome, Outcome::Done));
     s3.remove(later);
     let lines = s3.wait_for_times(Op::Put, 2).await.unwrap();
     assert_eq!(lines[1].outcome, Outcome::Late);

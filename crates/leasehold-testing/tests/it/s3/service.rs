@@ -44,15 +44,15 @@ async fn log_has_requests_in_order() {
     assert_eq!(
         s3.log(),
         [
-            line(Op::Put, "blobs/a b+c", Outcome::Complete),
-            line(Op::Get, "blobs/a b+c", Outcome::Complete),
+            line(Op::Put, "blobs/a b+c", Outcome::Done),
+            line(Op::Get, "blobs/a b+c", Outcome::Done),
             line(Op::Head, "none", Outcome::Missing),
-            line(Op::DeleteMany, "blobs/a b+c", Outcome::Complete),
+            line(Op::DeleteMany, "blobs/a b+c", Outcome::Done),
             line(Op::DeleteMany, "none", Outcome::Missing),
-            line(Op::List, "blobs/", Outcome::Complete),
+            line(Op::List, "blobs/", Outcome::Done),
         ]
     );
-    assert_eq!(s3.wait_for_key(Op::Get, "b+c").await.unwrap().outcome, Outcome::Complete);
+    assert_eq!(s3.wait_for_key(Op::Get, "b+c").await.unwrap().outcome, Outcome::Done);
     s3.clear_log();
     assert_eq!(s3.log(), []);
     assert_eq!(s3.count(Op::DeleteMany), 2);

@@ -73,7 +73,7 @@ async fn e2_upload_after_a_kill_uses_the_same_key() {
     assert_eq!(fixture.keys(), key, "the same content has the same key");
     let puts: Vec<Outcome> =
         fixture.s3.log().iter().filter(|e| e.op == Op::Put).map(|e| e.outcome).collect();
-    assert_eq!(puts, [Outcome::Complete, Outcome::Refused(412)]);
+    assert_eq!(puts, [Outcome::Done, Outcome::Refused(412)]);
     assert_eq!(fixture.bytes(&code).await, b"half done");
     fixture.assert_settled().await;
 }
