@@ -28,8 +28,8 @@ begin
     end loop;
 end $$;
 
--- Makes waiting jobs due now, whatever their backoff; a deferred one runs by its priority again. Returns the
--- ids it moved.
+-- Makes waiting jobs due now, whatever their backoff. A deferred one, due or not, runs by its priority again.
+-- Returns the ids it changed.
 create or replace function leasehold.promote(ids bigint[], actor text, why text default null)
 returns setof bigint
 language plpgsql volatile security definer
@@ -43,9 +43,9 @@ begin
                 select w.id from leasehold.job w
                  where w.id = any (ids) and not w.held
                    -- `is true` keeps the planner from reading the whole index of due times.
-                   and (w.scheduled_at > statement_timestamp()) is true
+                   and (w.scheduled_at > statement_timestamp() or w.deferred) is true
                  order by w.id for update))
-           and not j.held and (j.scheduled_at > statement_timestamp()) is true
+           and not j.held and (j.scheduled_at > statement_timestamp() or j.deferred) is true
         returning j.id)
     select coalesce(array_agg(id), '{}') into moved from due;
     if moved <> '{}' then
@@ -167,8 +167,13 @@ begin
         return false;
     end if;
     due := coalesce(scheduled_at, mine.scheduled_at);
-    expiry := coalesce(expires_at, leasehold_internal.moved_expiry(mine.expires_at, mine.scheduled_at, due));
-    perform leasehold_internal.check_expiry(due, expiry);
+    expiry := mine.expires_at;
+    -- Only with a new time: a job that waits for a retry beyond its expiry must not live on because its
+    -- priority changed.
+    if scheduled_at is not null or expires_at is not null then
+        expiry := coalesce(expires_at, leasehold_internal.moved_expiry(mine.expires_at, mine.scheduled_at, due));
+        perform leasehold_internal.check_expiry(due, expiry);
+    end if;
     update leasehold.job j
        set priority = coalesce(priority, j.priority), scheduled_at = due, expires_at = expiry,
            deferred = j.deferred and priority is null and scheduled_at is null,
