@@ -41,6 +41,17 @@ begin
     return value;
 end $$;
 
+-- The same for a number, which is at least 1.
+create or replace function leasehold_internal.check_count(name text, value int)
+returns void
+language plpgsql immutable set search_path = leasehold, pg_temp as $$
+begin
+    if value < 1 then
+        raise exception '% is %; it must be at least 1', name, value
+            using errcode = 'LH002', constraint = 'LH002', hint = 'Leave it out to keep the present value.';
+    end if;
+end $$;
+
 -- Stops claims from a queue; running jobs continue. Returns false if it was paused already.
 create or replace function leasehold.pause(queue text, actor text, why text default null)
 returns boolean
@@ -48,6 +59,7 @@ language plpgsql volatile security definer set search_path = leasehold, pg_temp 
 #variable_conflict use_variable
 begin
     perform leasehold_internal.check_actor(actor);
+    perform leasehold_internal.check_new_queue(queue);
     perform leasehold_internal.queue_settings(queue);
     update leasehold_internal.queue q set paused_at = statement_timestamp(), paused_by = actor, paused_why = why
      where q.name = queue and q.paused_at is null;
@@ -91,7 +103,18 @@ language plpgsql volatile security definer set search_path = leasehold, pg_temp 
 declare
     settings leasehold_internal.queue;
 begin
-    perform leasehold_internal.queue_settings(queue);
+    perform leasehold_internal.check_actor(actor);
+    perform leasehold_internal.check_new_queue(queue);
+    settings := leasehold_internal.queue_settings(queue);
+    if (backoff_base is not null or backoff_cap is not null)
+       and coalesce(backoff_base, settings.backoff_base) > coalesce(backoff_cap, settings.backoff_cap) then
+        raise exception 'backoff_base is %; it must be at most backoff_cap, which is %',
+            coalesce(backoff_base, settings.backoff_base), coalesce(backoff_cap, settings.backoff_cap)
+            using errcode = 'LH002', constraint = 'LH002', hint = 'Set both.';
+    end if;
+    perform leasehold_internal.check_count('max_attempts', max_attempts);
+    perform leasehold_internal.check_count('max_lost', max_lost);
+    perform leasehold_internal.check_count('claim_size', set_queue.claim_size);
     update leasehold_internal.queue q
        -- As days and seconds: a month has another length in each month.
        set lease = coalesce(statement_timestamp() + leasehold_internal.check_lease_length(lease)
