@@ -192,7 +192,7 @@ pub async fn cancel_step(
     for (id, change) in db.within(db.jobs().cancel_many(ids, by)).await? {
         let result = match change {
             Change::Done => "cancelled",
-            Change::Requested => "stop_requested",
+            Change::Requested => "cancel_requested",
             Change::WrongState(JobState::Dead) => "dead",
             Change::WrongState(JobState::Cancelled) => "already_cancelled",
             change => unchanged(change),

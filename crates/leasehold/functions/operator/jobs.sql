@@ -1,7 +1,16 @@
 -- Actions of operators. Each one records its actor.
 
+-- Why a running job was asked to stop, for the note of its end: see `cancel_reason`. Only requests have an
+-- entry. Created only once: CREATE INDEX waits for every writer.
+do $$ begin
+    if to_regclass('leasehold.audit_cancel_requests_idx') is null then
+        create index audit_cancel_requests_idx on leasehold.audit (subject, at)
+         where action = 'cancel' and detail like 'cancel_requested%';
+    end if;
+end $$;
+
 -- Cancels a job: a waiting one at once; a running one gets a cancel request and ends as cancelled when
--- its handler stops. Returns 'cancelled', 'requested' or 'gone'.
+-- its handler stops. Returns 'cancelled', 'cancel_requested' or 'gone'.
 create or replace function leasehold.cancel(job_id bigint, actor text, why text default null)
 returns text
 language plpgsql volatile security definer
@@ -9,13 +18,14 @@ set search_path = leasehold, pg_temp set enable_seqscan = off set jit = off as $
 declare
     answer text;
 begin
+    perform leasehold_internal.check_actor(actor);
     loop
         if leasehold_internal.cancel_rows(array[job_id], false, null, coalesce(why, 'cancelled by ' || actor)) > 0 then
             answer := 'cancelled';
         else
             update leasehold.job j set cancel_requested = true where j.id = job_id and j.held;
             if found then
-                answer := 'requested';
+                answer := 'cancel_requested';
             elsif exists (select from leasehold.job j where j.id = job_id) then
                 continue; -- released or claimed between the two statements: look again
             else
