@@ -3,8 +3,8 @@
 //! # What is true
 //! - The exit code decides; only a command that ended with 0 may decide more, in the last line of its
 //!   output.
-//! - A last line that looks like a decision but cannot be parsed is a failure, never "done": treating it
-//!   as done would lose the job.
+//! - A last line that is a JSON object, or looks like a decision, and cannot be read as one is a failure,
+//!   never "done": a mistyped decision that counts as done would lose the job.
 
 use std::time::Duration;
 
@@ -23,6 +23,7 @@ Meaning of a command's exit code:
            {\"bury\":\"why\"}              dead: no attempt will help
   65     dead: no attempt will help (EX_DATAERR)
   other  failed, 75 (EX_TEMPFAIL) and signals included; retried after the backoff
+Any other JSON object on the last line is a failure: a command that prints JSON prints another line after it.
 A snooze lasts at least 1 s, a wait at most 365 days.
 The end of standard error becomes the error text.";
 
@@ -83,7 +84,7 @@ fn last_word(stdout: &[u8]) -> JobResult {
     };
     let known = said.keys().all(|key| verbs.contains(&key.as_str()) || key == "why");
     let decided = match verbs.as_slice() {
-        [] => return Ok(Outcome::Done), // a program that prints its own JSON
+        [] if said.is_empty() => return Ok(Outcome::Done),
         _ if !known => None,
         // A snooze counts no attempt: without a minimum wait the command would run in an endless loop.
         ["snooze"] => time("snooze").map(|wait| Ok(Outcome::Snooze(wait.max(SHORTEST_SNOOZE)))),
@@ -165,7 +166,7 @@ mod tests {
         }
         assert_eq!(said(r#"{"cancel":"gone"}"#).expect("ok"), Outcome::Cancel("gone".into()));
         assert!(failed(said(r#"{"bury":"bad"}"#)).contains("reason: Permanent"));
-        for other in ["", "done", "[1]", "42", r#"{"sent":3}"#] {
+        for other in ["", "done", "[1]", "42", "{}", "{\"sent\":3}\ndone"] {
             assert_eq!(said(other).expect("ok"), Outcome::Done, "{other}");
         }
     }
@@ -178,6 +179,8 @@ mod tests {
             r#"{"cancel":true}"#,
             r#"{"snooze":"1s","cancel":"x"}"#,
             r#"{"retry":"1s","wyh":"x"}"#,
+            r#"{"snoze":"1s"}"#,
+            r#"{"sent":3}"#,
             r#"{"snooze":"30s"} trailing"#,
         ] {
             assert!(failed(said(unclear)).contains("reason: Failed"), "{unclear}");
