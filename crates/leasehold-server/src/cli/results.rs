@@ -224,7 +224,11 @@ pub async fn update_step(
     results: &mut Results,
 ) -> Result<(), Failure> {
     for id in ids {
-        let result = match db.within(db.jobs().update(*id, update, by)).await? {
+        let updated = db.within(db.jobs().update(*id, update, by)).await;
+        let updated = updated.map_err(|failure| {
+            failure.reworded(&[("expires_at", "--expires"), ("scheduled_at", "--at")])
+        })?;
+        let result = match updated {
             Change::Done => "updated",
             Change::WrongState(JobState::Dead) => "dead",
             change => unchanged(change),
