@@ -4,7 +4,7 @@ use std::fmt;
 use std::process::ExitCode;
 
 use crate::output::{Out, Style};
-use leasehold::error::describe;
+use leasehold::error::{describe, needed_role};
 
 use leasehold::{AdminError, ConnectError, EnqueueError, SchemaError, WorkerError};
 
@@ -50,11 +50,13 @@ pub struct Failure {
     hint: Option<String>,
     /// The server denied the statement.
     denied: bool,
+    /// The server ended the statement at a timeout.
+    ended: bool,
 }
 
 impl Failure {
     pub fn new(code: Code, text: impl fmt::Display) -> Self {
-        Self { code, text: text.to_string(), hint: None, denied: false }
+        Self { code, text: text.to_string(), hint: None, denied: false, ended: false }
     }
 
     pub fn failed(text: impl fmt::Display) -> Self {
@@ -98,10 +100,21 @@ impl Failure {
 
     /// Prints the text, then the hint.
     pub fn report(&self, out: Out) {
-        out.note(format!("{} {}", out.paint_note(Style::Bad, "error:"), self.text));
+        let line = |title: String, text: &str| {
+            out.painted_note(format!("{title} {}", crate::text::printable(text)));
+        };
+        line(out.paint_note(Style::Bad, "error:"), &self.text);
         if let Some(hint) = &self.hint {
-            out.note(format!("{} {hint}", out.paint_note(Style::Strong, " hint:")));
+            line(out.paint_note(Style::Strong, " hint:"), hint);
         }
+    }
+
+    /// Replaces the names of SQL parameters by those of options.
+    pub fn reworded(mut self, words: &[(&str, &str)]) -> Self {
+        for (parameter, option) in words {
+            self.text = self.text.replace(parameter, option);
+        }
+        self
     }
 
     /// Names the database that could not be reached.
@@ -115,6 +128,11 @@ impl Failure {
     /// True if this role lacks the rights.
     pub fn is_denied(&self) -> bool {
         self.denied
+    }
+
+    /// True if the server ended the statement because it took too long.
+    pub fn was_ended(&self) -> bool {
+        self.ended
     }
 
     #[cfg(test)]
@@ -131,6 +149,9 @@ impl fmt::Display for Failure {
 
 impl From<ConnectError> for Failure {
     fn from(error: ConnectError) -> Self {
+        if let ConnectError::Schema(error) = error {
+            return error.into();
+        }
         let code = match &error {
             ConnectError::BadUrl(_) | ConnectError::Settings(_) => Code::Usage,
             ConnectError::Unreachable(_) | ConnectError::TimedOut(_) | ConnectError::Tls(_) => {
@@ -139,7 +160,6 @@ impl From<ConnectError> for Failure {
             ConnectError::OldServer { .. } | ConnectError::Replica | ConnectError::Encoding(_) => {
                 Code::Conflict
             }
-            ConnectError::Schema(error) => return Self::new(schema_code(error), error),
             _ => Code::Failed,
         };
         Self::new(code, error)
@@ -148,7 +168,17 @@ impl From<ConnectError> for Failure {
 
 impl From<SchemaError> for Failure {
     fn from(error: SchemaError) -> Self {
-        Self::new(schema_code(&error), error)
+        let hint = match &error {
+            SchemaError::Database(source) if is_denied(source) => {
+                source.as_db_error().map(|refusal| needed_role(refusal.message()))
+            }
+            _ => None,
+        };
+        let failure = Self::new(schema_code(&error), error);
+        match hint {
+            Some(hint) => failure.hint(hint),
+            None => failure,
+        }
     }
 }
 
@@ -174,8 +204,12 @@ impl From<EnqueueError> for Failure {
             _ => Code::Failed,
         };
         let denied = matches!(&error, EnqueueError::Database(source) if is_denied(source));
-        let failure = Self { denied, ..Self::new(code, error) };
-        if denied {
+        let ended = matches!(&error, EnqueueError::Database(source) if was_ended(source));
+        // A reserved name is denied to every producer, and the error says what to do.
+        let has_hint = matches!(&error, EnqueueError::Database(source)
+            if source.as_db_error().is_some_and(|error| error.hint().is_some()));
+        let failure = Self { denied, ended, ..Self::new(code, error) };
+        if denied && !has_hint {
             return failure
                 .hint("enqueueing needs the role leasehold_producer: grant it to this login");
         }
@@ -194,7 +228,8 @@ impl From<AdminError> for Failure {
             _ => Code::Failed,
         };
         let denied = matches!(error, AdminError::Forbidden(_));
-        Self { denied, ..Self::new(code, error) }
+        let ended = matches!(&error, AdminError::Database(source) if was_ended(source));
+        Self { denied, ended, ..Self::new(code, error) }
     }
 }
 
@@ -210,8 +245,14 @@ impl From<WorkerError> for Failure {
 
 impl From<tokio_postgres::Error> for Failure {
     fn from(error: tokio_postgres::Error) -> Self {
-        let denied = is_denied(&error);
-        Self { denied, ..Self::new(database_code(&error), describe(&error)) }
+        let (denied, ended) = (is_denied(&error), was_ended(&error));
+        let failure = Self { denied, ended, ..Self::new(database_code(&error), describe(&error)) };
+        match error.as_db_error() {
+            Some(refusal) if denied && refusal.hint().is_none() => {
+                failure.hint(needed_role(refusal.message()))
+            }
+            _ => failure,
+        }
     }
 }
 
@@ -229,6 +270,10 @@ impl From<std::io::Error> for Failure {
 
 fn is_denied(error: &tokio_postgres::Error) -> bool {
     error.code() == Some(&tokio_postgres::error::SqlState::INSUFFICIENT_PRIVILEGE)
+}
+
+fn was_ended(error: &tokio_postgres::Error) -> bool {
+    error.code() == Some(&tokio_postgres::error::SqlState::QUERY_CANCELED)
 }
 
 /// Maps a database error: with a response of the server the statement failed, without one the server is

@@ -87,9 +87,12 @@ pub fn conclude(ended: Result<ExitCode, Failure>, common: &Common) -> ExitCode {
     }
 }
 
+/// Warnings, with the fields of the job that they are about: those are a span of the level `info`.
+const WARNINGS: &str = "warn,leasehold::worker::run=info";
+
 /// Logs to stderr; `LEASEHOLD_LOG` sets the level.
 pub fn init_tracing() {
-    let filter = cli::address::environment("LEASEHOLD_LOG").unwrap_or_else(|| "warn".to_owned());
+    let filter = cli::address::environment("LEASEHOLD_LOG").unwrap_or_else(|| WARNINGS.to_owned());
     let filter = tracing_subscriber::EnvFilter::try_new(&filter).unwrap_or_else(|_| "warn".into());
     tracing_subscriber::fmt()
         .with_env_filter(filter)

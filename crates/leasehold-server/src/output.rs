@@ -150,15 +150,21 @@ impl Out {
         }
     }
 
-    /// Writes a note to stderr.
+    /// Writes a note to stderr, without characters that a terminal would act on.
     pub fn note(&self, text: impl std::fmt::Display) {
+        self.painted_note(crate::text::printable(&text.to_string()));
+    }
+
+    /// Writes a note that has colours. Untrusted text in it must be [printable](crate::text::printable).
+    pub fn painted_note(&self, text: impl std::fmt::Display) {
         // A closed stderr is not a failure.
         let _ = writeln!(io::stderr(), "{text}");
     }
 
     /// Writes a warning to stderr.
     pub fn warn(&self, text: impl std::fmt::Display) {
-        self.note(format!("{} {text}", self.paint_note(Style::Warning, "warning:")));
+        let text = crate::text::printable(&text.to_string());
+        self.painted_note(format!("{} {text}", self.paint_note(Style::Warning, "warning:")));
     }
 
     /// Colours a text for stdout, if colours are on.

@@ -19,6 +19,20 @@ pub fn parse_duration(text: &str) -> Result<Duration, String> {
     Duration::try_from(length).map_err(|_| bad())
 }
 
+/// Returns a parser of whole numbers within bounds. Its error says what to write.
+pub fn whole<T: TryFrom<i64> + 'static>(
+    least: i64,
+    most: i64,
+) -> impl Fn(&str) -> Result<T, String> + Clone + Send + Sync + 'static {
+    move |text| {
+        let number = text.trim().parse::<i64>().ok();
+        number
+            .filter(|number| (least..=most).contains(number))
+            .and_then(|number| T::try_from(number).ok())
+            .ok_or_else(|| format!("write a whole number from {least} to {most}"))
+    }
+}
+
 /// Prints a duration in its two largest units, cut and not rounded: `1h 30m`, `12s`, `250ms`.
 pub fn print_duration(time: Duration) -> String {
     let smallest = match time.as_secs() {
@@ -86,7 +100,7 @@ pub fn one_line(text: &str, most: usize) -> String {
     let clean: String = text
         .chars()
         .map(|c| if c == '\n' || c == '\t' { ' ' } else { c })
-        .filter(|c| !c.is_control())
+        .filter(|c| is_harmless(*c))
         .collect();
     match clean.char_indices().nth(most) {
         Some(_) => clean.chars().take(most.saturating_sub(1)).chain(['…']).collect(),
@@ -96,7 +110,15 @@ pub fn one_line(text: &str, most: usize) -> String {
 
 /// Removes control characters from a text of several lines.
 pub fn printable(text: &str) -> String {
-    text.chars().filter(|c| !c.is_control() || *c == '\n' || *c == '\t').collect()
+    text.chars().filter(|c| is_harmless(*c) || *c == '\n' || *c == '\t').collect()
+}
+
+/// False for control characters, and for those that change the direction of the text or are invisible:
+/// they make a name look like another one.
+fn is_harmless(c: char) -> bool {
+    !c.is_control()
+        && !matches!(c,
+            '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}')
 }
 
 /// Returns the known word that is most similar to this one, if any is close.
@@ -131,6 +153,15 @@ mod tests {
         }
         for bad in ["", "5", "soon", "-5m", "1 month"] {
             assert!(parse_duration(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn whole_reads_numbers_within_bounds() {
+        assert_eq!(whole::<u32>(1, 10)("10"), Ok(10));
+        for bad in ["0", "11", "abc", "", "1.5", "99999999999999999999"] {
+            let error = whole::<u32>(1, 10)(bad).expect_err(bad);
+            assert_eq!(error, "write a whole number from 1 to 10");
         }
     }
 
@@ -178,6 +209,14 @@ mod tests {
     fn one_line_removes_escape_sequences() {
         assert_eq!(one_line("a\u{1b}]0;title\u{7}\nb", 80), "a]0;title b");
         assert_eq!(one_line("abcdef", 4), "abc…");
+    }
+
+    #[test]
+    fn text_for_a_terminal_has_no_characters_that_change_its_direction() {
+        let evil = "pay\u{202e}lia\u{2066}m\u{200b}";
+        assert_eq!(one_line(evil, 80), "payliam");
+        assert_eq!(printable(evil), "payliam");
+        assert_eq!(printable("Ünïcode العربية 日本"), "Ünïcode العربية 日本");
     }
 
     #[test]

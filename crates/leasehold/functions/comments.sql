@@ -24,7 +24,7 @@ comment on function leasehold.contract is
 
 -- Workers.
 comment on function leasehold.claim is
-    'Claims up to claim_size ready jobs under a new lease, in order of priority and due time, deferred jobs last. Reclaims expired leases first. names null: every name.';
+    'Claims up to claim_size ready jobs, and at most the claim_size of the queue, under a new lease, in order of priority and due time, deferred jobs last. Reclaims expired leases first. names null: every name. A claim_size of 0 returns no job.';
 comment on function leasehold_internal.recover_claim is
     'Returns the jobs of a claim whose reply was lost, found by the claim_id that the caller passed to claim.';
 comment on function leasehold.renew is
@@ -48,7 +48,7 @@ comment on function leasehold.release is
 comment on function leasehold.finish_cancelled is
     'Ends a running job as cancelled, after a cancel request or by its own decision. Returns false if the lease was lost.';
 comment on function leasehold.once_start is
-    'Begins a step that must not repeat. Returns ''started'', ''unfinished'' (an earlier attempt began it) or ''finished'' with its result.';
+    'Begins a step that must not repeat. It records the job and the generation, and checks neither: check_lease does. Returns ''started'', ''unfinished'' (an earlier attempt began it) or ''finished'' with its result.';
 comment on function leasehold.once_finish is
     'Finishes a step with its result. The first result stays. Returns false if it was finished before.';
 comment on function leasehold.once_forget is
@@ -58,7 +58,7 @@ comment on function leasehold.housekeep is
 
 -- Operators. Each call is recorded in leasehold.audit.
 comment on function leasehold.cancel is
-    'Cancels a waiting job, or asks a running one to stop. Returns ''cancelled'', ''requested'' or ''gone''.';
+    'Cancels a waiting job, or asks a running one to stop. Returns ''cancelled'', ''cancel_requested'' or ''gone''. The reason becomes the note of the finished job.';
 comment on function leasehold.promote is 'Makes waiting jobs due now. Returns the ids.';
 comment on function leasehold.redrive is
     'Brings dead jobs back to their queue, with no attempts counted. Returns the ids.';
@@ -101,7 +101,7 @@ comment on function leasehold.silence_alarm is
 comment on function leasehold_internal.test_alarm is
     'Sends a test notification to every registered receiver. Returns their number; 0: alarms reach no one.';
 comment on function leasehold.watch_queue is
-    'Sets the alarm thresholds of a queue. Null leaves one as it is; a max_length of -1 and a max_age of 0 turn theirs off.';
+    'Sets the alarm thresholds of a queue. Null leaves one as it is; a max_length of -1 and a max_age of 0 turn theirs off. Without min_completed and over, a new watch raises no alarm about few completed jobs, unless by_service is true.';
 comment on function leasehold.unwatch_queue is
     'Turns the alarms of a queue off. Returns false if there was no watch, or it was off already.';
 

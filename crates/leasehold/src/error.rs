@@ -18,8 +18,9 @@ pub enum ConnectError {
     #[error("{0}")]
     Settings(String),
     /// The server cannot be reached, or refused the session.
-    #[error("cannot reach the database: {}; check that it runs and that the URL is right", describe(.0))]
-    Unreachable(#[source] tokio_postgres::Error),
+    // Not the source of the error: its text is in this one, and a chain would print it twice.
+    #[error("cannot reach the database: {}; {}", describe(.0), remedy(.0))]
+    Unreachable(tokio_postgres::Error),
     /// The server did not reply within this time.
     #[error("the database did not reply within {} s; check that it runs and that the URL is right", .0.as_secs())]
     TimedOut(Duration),
@@ -304,15 +305,74 @@ pub enum WorkerError {
     KeeperStopped(String),
 }
 
+/// Returns what to do about a session that could not be opened.
+fn remedy(error: &tokio_postgres::Error) -> &'static str {
+    let code = error.code().map(SqlState::code).unwrap_or_default();
+    match code {
+        "3D000" => "create it, for example by createdb, or correct the name in the URL",
+        "28000" => "create the role, for example by createuser, or let it log in by pg_hba.conf",
+        "28P01" => "correct the password in the URL or in PGPASSWORD",
+        "" if describe(error).contains("server does not support TLS") => {
+            "set up TLS on the server, or add ?sslmode=disable to the URL if the network is trusted"
+        }
+        _ => "check that it runs and that the URL is right",
+    }
+}
+
+/// Returns which role to grant, for the server's message that a right is missing.
+pub fn needed_role(message: &str) -> &'static str {
+    /// Functions that only read.
+    const READING: [&str; 10] = [
+        "queue_names",
+        "finished_at",
+        "latest",
+        "measured",
+        "mirror_numbers",
+        "tag_subject",
+        "vacuum_holders",
+        "undeclared_schedules",
+        "series",
+        "is_worked",
+    ];
+    /// Tables with kwargs, error texts and notes.
+    const CONFIDENTIAL: [&str; 6] =
+        ["job", "dead_job", "finished_job", "history", "lease", "sweep_failure"];
+    let mut words = message.strip_prefix("permission denied for ").unwrap_or_default().split(' ');
+    match (words.next(), words.next()) {
+        (Some("schema"), _) => {
+            "this login has no role of Leasehold: leasehold_viewer reads, leasehold_operator changes, \
+             leasehold_producer enqueues, leasehold_worker runs jobs; grant one of them to it"
+        }
+        (Some("function"), Some("enqueue" | "enqueue_many")) => {
+            "enqueueing needs the role leasehold_producer: grant it to the role of this connection"
+        }
+        (Some("function"), Some(name)) if READING.contains(&name) => {
+            "reading needs the role leasehold_viewer: grant it to the role of this connection"
+        }
+        (Some("function"), Some(_)) => {
+            "changing needs the role leasehold_operator: grant it to the role of this connection"
+        }
+        (Some("table"), Some(name)) if CONFIDENTIAL.contains(&name) => {
+            "reading kwargs and error texts needs the role leasehold_operator: grant it to the role of \
+             this connection"
+        }
+        (Some("table" | "view" | "relation"), Some(_)) => {
+            "reading needs the role leasehold_viewer: grant it to the role of this connection"
+        }
+        // A server that speaks another language.
+        _ => {
+            "reading needs the role leasehold_viewer, changing and reading kwargs and error texts need \
+             leasehold_operator: grant one of them to the role of this connection"
+        }
+    }
+}
+
 /// Why a handle of [`crate::admin`] could not read or change anything.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AdminError {
     /// The role of this connection lacks the right.
-    #[error(
-        "{0}; reading needs the role leasehold_viewer, changing and reading kwargs and error texts \
-         need leasehold_operator: grant one of them to the role of this connection"
-    )]
+    #[error("{}; {}", .0, needed_role(.0))]
     Forbidden(String),
     /// A value is at fault; the text names the remedy. Nothing was changed.
     #[error("{0}")]
@@ -349,6 +409,8 @@ impl From<tokio_postgres::Error> for AdminError {
     fn from(error: tokio_postgres::Error) -> Self {
         let Some(reply) = error.reply() else { return Self::Database(error) };
         match (reply.code, refusal(reply.code, reply.message, reply.hint)) {
+            // A reserved name, for example, which has its own hint.
+            ("42501", _) if reply.hint.is_some() => Self::Refused(error.describe()),
             ("42501", _) => Self::Forbidden(reply.message.to_owned()),
             (_, Some(EnqueueError::NoSchema(text))) => Self::NoSchema(text),
             (_, Some(EnqueueError::Refused(text))) => Self::Refused(text),
@@ -480,6 +542,27 @@ pub fn describe(error: &tokio_postgres::Error) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn missing_right_names_the_role_that_helps() {
+        for (object, role) in [
+            ("view alarms", "leasehold_viewer"),
+            ("function queue_names", "leasehold_viewer"),
+            ("function cancel", "leasehold_operator"),
+            ("table dead_job", "leasehold_operator"),
+            ("function enqueue", "leasehold_producer"),
+        ] {
+            let text = AdminError::Forbidden(format!("permission denied for {object}")).to_string();
+            let named = ["viewer", "operator", "producer"]
+                .map(|role| format!("leasehold_{role}"))
+                .into_iter()
+                .filter(|role| text.contains(role))
+                .collect::<Vec<_>>();
+            assert_eq!(named, [role], "{text}");
+        }
+        let none = needed_role("permission denied for schema leasehold");
+        assert!(none.contains("leasehold_viewer") && none.contains("leasehold_worker"), "{none}");
+    }
 
     #[test]
     fn a25_codes_that_are_not_known_to_be_transient_are_permanent() {

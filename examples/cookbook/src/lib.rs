@@ -6,6 +6,7 @@ pub mod cron;
 pub mod diesel;
 pub mod hooks;
 pub mod later;
+pub mod operate;
 pub mod retries;
 pub mod slots;
 pub mod sqlx_0_8;

@@ -9,7 +9,9 @@
 
 use std::time::Duration;
 
-use cookbook::{cron, diesel, hooks, later, retries, slots, sqlx_0_8, sqlx_0_9, state, stop};
+use cookbook::{
+    cron, diesel, hooks, later, operate, retries, slots, sqlx_0_8, sqlx_0_9, state, stop,
+};
 use cookbook::{transaction, unique};
 use diesel_async::AsyncConnection;
 use leasehold::jiff::Timestamp;
@@ -50,6 +52,21 @@ async fn hook_outcomes_follow_the_status() {
     assert_eq!(perform(429).await.assert_snoozed(), Duration::from_secs(300));
     assert_eq!(perform(500).await.assert_retry(), "status 500");
     assert_eq!(perform(410).await.assert_dead(), "the receiver is gone");
+}
+
+#[tokio::test]
+async fn operators_cancel_and_redrive_by_filter() {
+    let t = TestEngine::new().await;
+    let by = leasehold::admin::By::new("ann").because("left");
+    for customer in ["customer:7", "customer:8"] {
+        let hook = retries::CallHook { status: 410 };
+        hook.draft().unwrap().tag(customer).enqueue(t.engine()).await.unwrap();
+    }
+    let running = operate::cancel_customer(t.engine(), "7", &by).await.unwrap();
+    assert!(running.is_empty(), "no worker runs");
+    assert_eq!(t.drain(t.worker().handle(retries::call_hook)).await.dead, 1);
+    let filter = operate::parse("tag:customer:8 error:\"receiver is gone\"").unwrap();
+    assert_eq!(operate::redrive(t.engine(), &filter, &by).await.unwrap().redriven, 1);
 }
 
 #[tokio::test]

@@ -11,6 +11,7 @@ use tokio_postgres::types::Type;
 
 use super::common::{Common, actor};
 use super::db::Db;
+use super::known::{check_existing, check_queue};
 use super::prompt::ask_why;
 use crate::exit::Failure;
 use crate::output::{Columns, fields};
@@ -55,7 +56,7 @@ pub enum Command {
         #[arg(long)]
         why: Option<String>,
     },
-    /// Set the thresholds of a queue, or list them
+    /// Set thresholds of a queue, show them, or list those of every queue
     #[command(after_help = WATCH_HELP)]
     Watch(WatchArgs),
     /// Remove the thresholds of a queue; the defaults for dead and lost jobs still apply
@@ -69,21 +70,22 @@ pub enum Command {
 
 const WATCH_HELP: &str = "\
 Examples:
-  leasehold alarms watch
+  leasehold alarms watch                      the thresholds of every queue
+  leasehold alarms watch mail                 those of one queue; changes nothing
   leasehold alarms watch mail --min-completed 1 --over 10m --max-length 10000
   leasehold alarms watch annotations --bulk-tag 'reindex_*' --bulk-tag import
 
-A queue without completed jobs raises an alarm only if --min-completed is set. Let its producer send \
+A queue without completed jobs raises an alarm only if --min-completed or --over is set. Let its producer send \
 canaries, so that a quiet queue and a stopped one differ; leasehold serve does.";
 
 #[derive(Args, Debug)]
 pub struct WatchArgs {
     /// Name of the queue
     queue: Option<String>,
-    /// Raise an alarm if fewer jobs complete within --over; 0: never
+    /// Raise an alarm if fewer jobs complete within --over; 0: never. Initially: 1 with --over, else 0
     #[arg(long, value_name = "JOBS", value_parser = clap::value_parser!(i64).range(0..))]
     min_completed: Option<i64>,
-    /// Set the window of --min-completed, 2m to 23h
+    /// Set the window of --min-completed, 2m to 23h. Initially: 10m
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     over: Option<Duration>,
     /// Raise an alarm if more jobs wait or run; -1: never
@@ -101,6 +103,22 @@ pub struct WatchArgs {
     /// Raise an alarm if this many jobs lose their worker within 15 minutes; 0: never
     #[arg(long, value_name = "JOBS", value_parser = clap::value_parser!(i64).range(0..))]
     max_lost: Option<i64>,
+    /// Allow a queue that does not exist yet
+    #[arg(long)]
+    new_queue: bool,
+}
+
+impl WatchArgs {
+    /// True if a threshold is given.
+    fn sets(&self) -> bool {
+        self.min_completed.is_some()
+            || self.over.is_some()
+            || self.max_length.is_some()
+            || !self.bulk_tags.is_empty()
+            || self.max_age.is_some()
+            || self.max_dead.is_some()
+            || self.max_lost.is_some()
+    }
 }
 
 pub async fn run(command: Command, common: &Common) -> Result<ExitCode, Failure> {
@@ -199,7 +217,13 @@ fn report_change(
 
 async fn watch(args: WatchArgs, common: &Common) -> Result<ExitCode, Failure> {
     let (out, db) = (common.out(), common.db().await?);
+    let sets = args.sets();
     let Some(queue) = args.queue else {
+        if sets {
+            return Err(Failure::usage(
+                "no queue is given; name one: leasehold alarms watch QUEUE",
+            ));
+        }
         let watches = watches(&db).await?;
         out.list("watches", &watches, watch_table)?;
         if watches.is_empty() && out.is_table() {
@@ -207,7 +231,12 @@ async fn watch(args: WatchArgs, common: &Common) -> Result<ExitCode, Failure> {
         }
         return Ok(ExitCode::SUCCESS);
     };
-    leasehold::job::check_queue_name(&queue).map_err(Failure::usage)?;
+    if !sets {
+        return show_watch(&db, &queue, common).await;
+    }
+    if !args.new_queue {
+        check_queue(&db, &queue).await?;
+    }
     let over = args.over.map(|over| over.as_secs_f64());
     if over.is_some_and(|over| !(120.0..=82_800.0).contains(&over)) {
         return Err(Failure::usage("--over is out of range; give 2m to 23h"));
@@ -231,6 +260,21 @@ async fn watch(args: WatchArgs, common: &Common) -> Result<ExitCode, Failure> {
     let known =
         watches(&db).await?.into_iter().filter(|watch| watch.queue == queue).collect::<Vec<_>>();
     out.list("watches", &known, watch_table)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Shows the thresholds of one queue.
+async fn show_watch(db: &Db, queue: &str, common: &Common) -> Result<ExitCode, Failure> {
+    let watches: Vec<Watch> =
+        watches(db).await?.into_iter().filter(|watch| watch.queue == queue).collect();
+    if watches.is_empty() {
+        check_existing(db, queue).await?;
+        return Err(Failure::not_found(format!("queue {queue:?} has no thresholds of its own"))
+            .hint(format!(
+                "set some, such as: leasehold alarms watch {queue} --max-length 10000"
+            )));
+    }
+    common.out().list("watches", &watches, watch_table)?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -95,7 +95,9 @@ impl Common {
 
     /// Opens one session for a command. The schema must be current.
     pub async fn db(&self) -> Result<Db, Failure> {
-        let db = self.bare_db().await?;
+        let database = self.database()?;
+        let db = self.open(&database).await?;
+        let db = if database.is_pooled() { db } else { db.limited().await? };
         match migrate::status(db.client()).await?.problem() {
             Some(problem) => Err(problem.into()),
             None => Ok(db),
@@ -104,7 +106,10 @@ impl Common {
 
     /// Opens one session, whatever the schema.
     pub async fn bare_db(&self) -> Result<Db, Failure> {
-        let database = self.database()?;
+        self.open(&self.database()?).await
+    }
+
+    async fn open(&self, database: &Database) -> Result<Db, Failure> {
         let address = address::describe(database.config());
         // A session shared through a pooler must not get our settings.
         database.probe_pooler().await.map_err(|error| Failure::from(error).at(&address))?;
@@ -123,11 +128,22 @@ pub fn by(why: Option<String>) -> By {
     }
 }
 
+/// Returns the name of a user of this machine, or the number if the machine has no list.
+fn user_name(id: u32) -> String {
+    let users = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
+    let name = users.lines().find_map(|line| {
+        let mut fields = line.split(':');
+        let name = fields.next()?;
+        (fields.nth(1)?.parse() == Ok(id)).then(|| name.to_owned())
+    });
+    name.unwrap_or_else(|| format!("uid-{id}"))
+}
+
 /// Returns who runs this command: `user@host`.
 pub fn actor() -> String {
     let user = address::environment("USER")
         .or_else(|| address::environment("LOGNAME"))
-        .unwrap_or_else(|| format!("uid {}", rustix::process::getuid().as_raw()));
+        .unwrap_or_else(|| user_name(rustix::process::getuid().as_raw()));
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
     format!("{user}@{host}")
 }

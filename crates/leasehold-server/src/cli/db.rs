@@ -13,14 +13,34 @@ use crate::exit::Failure;
 
 pub type Param<'a> = (&'a (dyn ToSql + Sync), Type);
 
+/// How long to wait for the reply of the server after it has ended a statement at its timeout.
+const REPLY_LIMIT: Duration = Duration::from_secs(2);
+
 pub struct Db {
     session: Session,
     timeout: Duration,
+    /// The server ends a statement at the timeout.
+    limited: bool,
 }
 
 impl Db {
     pub fn new(session: Session, timeout: Duration) -> Self {
-        Self { session, timeout }
+        Self { session, timeout, limited: false }
+    }
+
+    /// Makes the server end each statement at the timeout: a command that has reported a failure must not
+    /// take effect later. Not for a session that a pooler shares.
+    pub async fn limited(mut self) -> Result<Self, Failure> {
+        // 0 would mean no limit at all.
+        let limit = self.timeout.as_millis().clamp(1, i32::MAX as u128);
+        // One limit for the work and for the wait for locks.
+        let sql = format!("set statement_timeout = {limit}; set lock_timeout = 0");
+        match tokio::time::timeout(self.timeout, self.session.batch_execute(&sql)).await {
+            Ok(set) => set?,
+            Err(_) => return Err(self.timed_out()),
+        }
+        self.limited = true;
+        Ok(self)
     }
 
     pub fn client(&self) -> &tokio_postgres::Client {
@@ -57,24 +77,46 @@ impl Db {
         &self,
         call: impl Future<Output = Result<T, AdminError>>,
     ) -> Result<T, Failure> {
-        match tokio::time::timeout(self.timeout, call).await {
-            Ok(answer) => Ok(answer?),
+        self.wait(call).await
+    }
+
+    /// Like [`within`](Self::within), for a call with another error.
+    pub async fn wait<T, E: Into<Failure>>(
+        &self,
+        call: impl Future<Output = Result<T, E>>,
+    ) -> Result<T, Failure> {
+        // Longer than the server's limit, so that its reply says what happened.
+        let limit = self.timeout + if self.limited { REPLY_LIMIT } else { Duration::ZERO };
+        match tokio::time::timeout(limit, call).await {
+            Ok(Ok(answer)) => Ok(answer),
+            Ok(Err(error)) => {
+                let failure: Failure = error.into();
+                Err(if failure.was_ended() { self.ended() } else { failure })
+            }
             Err(_) => Err(self.timed_out()),
         }
+    }
+
+    /// The server ended the statement.
+    fn ended(&self) -> Failure {
+        let limit = crate::text::print_duration(self.timeout);
+        Failure::timeout(format!(
+            "the database ended the statement, which took longer than {limit}; the statement changed nothing"
+        ))
+        .hint("narrow the filter, allow more with --timeout, or run: leasehold doctor")
     }
 
     fn timed_out(&self) -> Failure {
         let limit = crate::text::print_duration(self.timeout);
-        Failure::timeout(format!("the database did not answer within {limit}"))
-            .hint("narrow the filter, allow more with --timeout, or run: leasehold doctor")
+        Failure::timeout(format!(
+            "the database did not answer within {limit}; a change may still take effect"
+        ))
+        .hint("repeat the command, allow more with --timeout, or run: leasehold doctor")
     }
 
     /// Runs one statement. It names its types, so that it also works through a pooler.
     pub async fn query(&self, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>, Failure> {
-        match tokio::time::timeout(self.timeout, self.session.query_typed(sql, params)).await {
-            Ok(answer) => Ok(answer?),
-            Err(_) => Err(self.timed_out()),
-        }
+        self.wait(self.session.query_typed(sql, params)).await
     }
 
     /// Returns the first row of a result that always has one.

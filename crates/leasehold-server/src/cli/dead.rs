@@ -14,7 +14,7 @@ use super::record;
 use super::results::{Act, Results, redrive_step};
 use crate::exit::Failure;
 use crate::output::Columns;
-use crate::text::{one_line, relative};
+use crate::text::{one_line, relative, whole};
 
 #[derive(Subcommand, Debug)]
 pub enum Command {
@@ -25,7 +25,7 @@ pub enum Command {
         #[command(flatten)]
         filter: Filter,
         /// List at most this many groups
-        #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=1000))]
+        #[arg(long, default_value_t = 50, value_parser = whole::<u32>(1, 1000))]
         limit: u32,
     },
     /// Redrive dead jobs with fresh attempts
@@ -35,6 +35,9 @@ pub enum Command {
         selection: Selection,
         #[arg(long, value_delimiter = ',', help = CAUSE_HELP)]
         cause: Vec<Cause>,
+        /// Record this reason in the audit log
+        #[arg(long)]
+        why: Option<String>,
     },
 }
 
@@ -64,7 +67,7 @@ pub async fn run(command: Command, common: &Common) -> Result<ExitCode, Failure>
     match command {
         Command::List(args) => list(args, common).await,
         Command::Groups { filter, limit } => groups(&filter, limit, common).await,
-        Command::Redrive { selection, cause } => redrive(selection, cause, common).await,
+        Command::Redrive { selection, cause, why } => redrive(selection, cause, why, common).await,
     }
 }
 
@@ -109,6 +112,7 @@ async fn groups(filter: &Filter, limit: u32, common: &Common) -> Result<ExitCode
 async fn redrive(
     selection: Selection,
     cause: Vec<Cause>,
+    why: Option<String>,
     common: &Common,
 ) -> Result<ExitCode, Failure> {
     selection.check("redrive", !cause.is_empty())?;
@@ -120,7 +124,7 @@ async fn redrive(
     if !selection.confirm(&db, out, "redrive", &filter).await? {
         return Ok(ExitCode::SUCCESS);
     }
-    let (mut results, by) = (Results::new(Act::Redrive, &selection), by(None));
+    let (mut results, by) = (Results::new(Act::Redrive, &selection), by(why));
     if selection.by_id() {
         redrive_step(&db, &selection.ids, &by, &mut results).await?;
     } else {

@@ -14,12 +14,11 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 
 use super::common::Common;
-use super::db::Db;
 use super::due::{Due, parse_due};
 use super::known::{DEFAULT, check_queue};
 use super::wait;
 use crate::exit::Failure;
-use crate::text::parse_duration;
+use crate::text::{parse_duration, whole};
 
 #[derive(ClapArgs, Debug)]
 #[command(after_help = HELP)]
@@ -32,7 +31,7 @@ pub struct Args {
     #[arg(long, default_value = DEFAULT, help = "Enqueue into this queue")]
     queue: String,
     /// Set the priority; lower numbers run first
-    #[arg(long, default_value_t = 0, allow_hyphen_values = true)]
+    #[arg(long, default_value_t = 0, allow_hyphen_values = true, value_parser = whole::<i32>(i32::MIN.into(), i32::MAX.into()))]
     priority: i32,
     /// Run at this time: '+5m' from now by the database's clock, or 2026-05-01T09:00:00Z
     #[arg(long, value_parser = parse_due, value_name = "WHEN")]
@@ -44,8 +43,14 @@ pub struct Args {
     /// generated key, which is printed
     #[arg(long)]
     key: Option<String>,
+    /// Take the key for this time, although the job has ended. Default: 24h
+    #[arg(long, value_parser = parse_duration, value_name = "TIME", requires = "key")]
+    key_ttl: Option<Duration>,
+    /// Expire at this time, unless the job has started before it. Default: 30 days after it is due
+    #[arg(long, value_parser = parse_due, value_name = "WHEN")]
+    expires: Option<Due>,
     /// Bury the job after this many attempts. Default: the setting of the queue
-    #[arg(long, value_parser = clap::value_parser!(i32).range(1..))]
+    #[arg(long, value_parser = whole::<i32>(1, i32::MAX.into()))]
     max_attempts: Option<i32>,
     /// Allow a queue that does not exist yet
     #[arg(long)]
@@ -96,11 +101,27 @@ pub async fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
         Some(Due::At(moment)) => draft.run_at(moment),
         None => draft,
     };
+    draft = match args.expires {
+        Some(Due::In(delay)) => draft.expire_after(delay),
+        Some(Due::At(moment)) => {
+            let left =
+                Duration::try_from(moment.duration_since(db.now().await?)).map_err(|_| {
+                    Failure::usage(format!(
+                        "--expires is {moment}, which has passed; give a later time"
+                    ))
+                })?;
+            draft.expire_after(left)
+        }
+        None => draft,
+    };
+    if let Some(ttl) = args.key_ttl {
+        draft = draft.key_ttl(ttl);
+    }
     if let Some(attempts) = args.max_attempts {
         draft = draft.max_attempts(attempts);
     }
     let stored =
-        store(&db, draft, common.timeout()).await.map_err(|failure| match failure.code {
+        db.wait(draft.enqueue(db.client())).await.map_err(|failure| match failure.code {
             // It may have been stored: the hint names the key for a safe repeat.
             crate::exit::Code::Unreachable | crate::exit::Code::Timeout => failure.hint(format!(
                 "repeat the command with --key {key}: the same key makes no second job"
@@ -128,13 +149,6 @@ pub async fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
     wait::until_over(&db, out, leasehold::JobId(id), args.wait_timeout).await
 }
 
-async fn store(db: &Db, draft: Draft, timeout: Duration) -> Result<leasehold::Enqueued, Failure> {
-    match tokio::time::timeout(timeout, draft.enqueue(db.client())).await {
-        Ok(stored) => Ok(stored?),
-        Err(_) => Err(Failure::timeout("the database did not answer; the job may be stored")),
-    }
-}
-
 /// The longest input to read: the engine accepts 64 KiB, and a wrong file must not fill memory.
 const LONGEST: u64 = 1 << 20;
 
@@ -149,7 +163,8 @@ fn read_kwargs(given: &str) -> Result<Box<RawValue>, Failure> {
         _ => given.to_owned(),
     };
     RawValue::from_string(text.trim().to_owned()).map_err(|error| {
-        Failure::usage(format!("the kwargs are not JSON: {error}"))
+        let start = crate::text::one_line(text.trim(), 60);
+        Failure::usage(format!("the kwargs are {start:?}, which is not JSON: {error}"))
             .hint("quote them for the shell: '{\"to\":\"a@b.c\"}'")
     })
 }

@@ -17,7 +17,7 @@ use super::record;
 use super::results::{Act, Results, cancel_step, delete_step, promote_step, update_step};
 use crate::exit::Failure;
 use crate::output::{Columns, Format, Out};
-use crate::text::parse_duration;
+use crate::text::{parse_duration, whole};
 
 #[derive(Subcommand, Debug)]
 pub enum Command {
@@ -95,10 +95,10 @@ Examples:
 #[derive(Args, Debug)]
 pub struct Part {
     /// Continue after this cursor, which the previous page printed
-    #[arg(long, value_name = "CURSOR")]
+    #[arg(long, value_name = "CURSOR", allow_hyphen_values = true)]
     after: Option<Cursor>,
     /// List at most this many jobs
-    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    #[arg(long, default_value_t = 50, value_parser = whole::<u32>(1, 10_000))]
     limit: u32,
 }
 
@@ -157,7 +157,7 @@ pub struct UpdateArgs {
     #[arg(required = true, value_name = "ID")]
     ids: Vec<JobId>,
     /// Set the priority; lower numbers run first
-    #[arg(long, allow_hyphen_values = true)]
+    #[arg(long, allow_hyphen_values = true, value_parser = whole::<i32>(i32::MIN.into(), i32::MAX.into()))]
     priority: Option<i32>,
     /// Run at this time: '+5m' from now by the database's clock, or 2026-05-01T09:00:00Z
     #[arg(long, value_parser = parse_due, value_name = "WHEN")]
@@ -169,7 +169,7 @@ pub struct UpdateArgs {
     #[arg(long)]
     tag: Option<String>,
     /// Bury the job after this many attempts, counted from its first
-    #[arg(long, value_parser = clap::value_parser!(i32).range(1..))]
+    #[arg(long, value_parser = whole::<i32>(1, i32::MAX.into()))]
     max_attempts: Option<i32>,
     /// Record this reason in the audit log
     #[arg(long)]

@@ -7,29 +7,55 @@ use crate::text::nearest;
 /// The queue of jobs that name none; it exists even before its first job.
 pub const DEFAULT: &str = "default";
 
-/// Rejects an unknown queue, with the nearest known name as a hint.
+/// Rejects an unknown queue, with the nearest known name as a hint, for commands with `--new-queue`.
 pub async fn check_queue(db: &Db, queue: &str) -> Result<(), Failure> {
-    leasehold::job::check_queue_name(queue).map_err(Failure::usage)?;
+    check(db, queue, true).await
+}
+
+/// The same for commands that act only on queues that exist. They take any name that exists: a plain
+/// INSERT checks only the length of a name.
+pub async fn check_existing(db: &Db, queue: &str) -> Result<(), Failure> {
+    check(db, queue, false).await
+}
+
+async fn check(db: &Db, queue: &str, may_create: bool) -> Result<(), Failure> {
     if queue == DEFAULT {
         return Ok(());
     }
     let known = match db.within(db.queues().names()).await {
         Ok(known) => known,
         // A producer may enqueue and may not see which queues there are.
-        Err(failure) if failure.is_denied() => return Ok(()),
+        Err(failure) if failure.is_denied() => {
+            return leasehold::job::check_queue_name(queue).map_err(Failure::usage);
+        }
         Err(failure) => return Err(failure),
     };
     if known.iter().any(|name| name == queue) {
         return Ok(());
     }
-    let hint = match (nearest(queue, &known), known.is_empty()) {
-        (Some(near), _) => format!("did you mean {near:?}? To create a new queue add --new-queue"),
-        (None, true) => {
-            "the only queue yet is \"default\"; to create this one add --new-queue".to_owned()
+    if may_create {
+        leasehold::job::check_queue_name(queue).map_err(Failure::usage)?;
+    }
+    let found = match nearest(queue, &known) {
+        Some(near) => format!("did you mean {near:?}?"),
+        None if known.is_empty() => {
+            "no queue of this database has jobs or settings yet.".to_owned()
         }
-        (None, false) => {
-            format!("known queues: {}. To create a new one add --new-queue", known.join(", "))
-        }
+        None => format!("known queues: {}.", listed(&known)),
+    };
+    let hint = match may_create {
+        true => format!("{found} To create a new queue add --new-queue"),
+        false => format!("{found} List queues: leasehold queues list"),
     };
     Err(Failure::not_found(format!("there is no queue {queue:?}")).hint(hint))
+}
+
+/// The first names, and how many more there are.
+fn listed(names: &[String]) -> String {
+    const MOST: usize = 10;
+    let first = names.iter().take(MOST).cloned().collect::<Vec<_>>().join(", ");
+    match names.len().saturating_sub(MOST) {
+        0 => first,
+        more => format!("{first} and {more} more"),
+    }
 }

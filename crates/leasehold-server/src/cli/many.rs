@@ -3,7 +3,7 @@
 //!
 //! # Invariants
 //! - A command without ids and without a filter does nothing unless `--all` is given.
-//! - More than a hundred jobs need a confirmation: on a terminal the command asks, elsewhere it needs
+//! - More than a hundred jobs, and `--all`, need a confirmation: on a terminal the command asks, elsewhere it needs
 //!   `--yes`.
 //! - Each step is a separate statement. If the command is stopped half-way, finished steps stay, and the
 //!   same command does the rest.
@@ -72,8 +72,8 @@ impl Selection {
         Ok(())
     }
 
-    /// Counts the matching jobs, and asks for confirmation if there are many, or if a filter would delete them.
-    /// Returns false if there is nothing to do.
+    /// Counts the matching jobs, and asks for confirmation if there are many, if `--all` selects them, or if they
+    /// would be deleted by a filter. Returns false if there is nothing to do.
     pub async fn confirm(
         &self,
         db: &Db,
@@ -110,7 +110,7 @@ impl Selection {
             return Ok(false);
         }
         // Deleted jobs leave no history: a filter that matches more than was meant cannot be undone.
-        if (matching > ASK_ABOVE || verb == "delete") && !self.yes {
+        if (matching > ASK_ABOVE || verb == "delete" || self.all) && !self.yes {
             confirm(&format!("{verb} {amount}?"))?;
         }
         Ok(true)

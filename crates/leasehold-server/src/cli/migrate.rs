@@ -161,7 +161,14 @@ async fn status(schema: &Schema, common: &Common) -> Result<(), Failure> {
     let status = schema.status(db.client()).await?;
     out.one("migrate", &Answer::of(schema, &status), Answer::text)?;
     match status.problem() {
-        Some(problem) => Err(Failure::new(Code::Conflict, problem)),
+        Some(problem) => {
+            let mut text = problem.to_string();
+            if schema.name != ENGINE.name {
+                let up = format!("leasehold migrate up --service {}", schema.name);
+                text = text.replace("leasehold migrate up", &up);
+            }
+            Err(Failure::new(Code::Conflict, text))
+        }
         None => Ok(()),
     }
 }

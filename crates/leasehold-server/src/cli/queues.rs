@@ -8,11 +8,11 @@ use jiff::Timestamp;
 use leasehold::admin::{QueueChange, QueueInfo, Toggle};
 
 use super::common::{Common, by};
-use super::known::check_queue;
+use super::known::{check_existing, check_queue};
 use super::prompt::ask_why;
 use crate::exit::Failure;
 use crate::output::Columns;
-use crate::text::{parse_duration, print_duration, relative};
+use crate::text::{parse_duration, print_duration, relative, whole};
 
 #[derive(Subcommand, Debug)]
 pub enum Command {
@@ -58,13 +58,13 @@ pub struct SetArgs {
     #[arg(long, value_parser = parse_duration, value_name = "TIME")]
     lease: Option<Duration>,
     /// Bury a job after this many attempts
-    #[arg(long, value_parser = clap::value_parser!(i32).range(1..))]
+    #[arg(long, value_parser = whole::<i32>(1, i32::MAX.into()))]
     max_attempts: Option<i32>,
     /// Bury a job after this many workers died while they ran it
-    #[arg(long, value_parser = clap::value_parser!(i32).range(1..))]
+    #[arg(long, value_parser = whole::<i32>(1, i32::MAX.into()))]
     max_lost: Option<i32>,
     /// Claim at most this many jobs at once
-    #[arg(long, value_parser = clap::value_parser!(i32).range(1..))]
+    #[arg(long, value_parser = whole::<i32>(1, i32::MAX.into()))]
     claim_size: Option<i32>,
     /// Stop a handler that still runs after this time, and fail its attempt
     #[arg(long, value_parser = parse_duration, value_name = "TIME")]
@@ -104,6 +104,9 @@ pub async fn run(command: Command, common: &Common) -> Result<ExitCode, Failure>
     }
 }
 
+/// The most queues to name below a list.
+const MOST_NOTES: usize = 10;
+
 async fn list(common: &Common) -> Result<ExitCode, Failure> {
     let (out, db) = (common.out(), common.db().await?);
     let queues = db.within(db.queues().list()).await?;
@@ -113,11 +116,15 @@ async fn list(common: &Common) -> Result<ExitCode, Failure> {
         if queues.is_empty() {
             out.note("no queues yet; the first job creates one");
         }
-        for queue in queues
+        let idle: Vec<&QueueInfo> = queues
             .iter()
             .filter(|queue| queue.ready > 0 && queue.workers == 0 && queue.paused_at.is_none())
-        {
+            .collect();
+        for queue in idle.iter().take(MOST_NOTES) {
             out.note(format!("queue {} has ready jobs and no live worker", queue.queue));
+        }
+        if let more @ 1.. = idle.len().saturating_sub(MOST_NOTES) {
+            out.note(format!("and {} like this", crate::text::count(more, "more queue")));
         }
     }
     Ok(ExitCode::SUCCESS)
@@ -148,7 +155,7 @@ async fn pause(
 
 async fn resume(queue: &str, common: &Common) -> Result<ExitCode, Failure> {
     let (out, db) = (common.out(), common.db().await?);
-    check_queue(&db, queue).await?;
+    check_existing(&db, queue).await?;
     if db.within(db.queues().resume(queue, &by(None))).await? != Toggle::Done {
         return Err(Failure::conflict(format!("queue {queue} is not paused")));
     }

@@ -95,7 +95,7 @@ pub fn show(job: &JobInfo, now: Timestamp) -> String {
         ("worker", text(&job.worker)),
         ("claimed", moment(job.claimed_at)),
         ("lease until", moment(job.lease_expires_at)),
-        ("generation", if generation == 0 { String::new() } else { generation.to_string() }),
+        ("lease generation", if generation == 0 { String::new() } else { generation.to_string() }),
         ("cancel", if job.cancel_requested { "requested".to_owned() } else { String::new() }),
         ("cause", job.cause.map(|cause| cause.to_string()).unwrap_or_default()),
         ("last error", text(&job.last_error)),

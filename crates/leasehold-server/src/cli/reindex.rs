@@ -168,6 +168,8 @@ fn words(progress: &Progress) -> String {
         _ => "re-index",
     };
     let of = total.map_or(String::new(), |total| format!(" of {}", total.max(*rows)));
+    // Those whose jobs are not enqueued yet wait, too.
+    let waiting = waiting + total.map_or(0, |total| (total - rows).max(0));
     match (cancelled, progress.is_over()) {
         (true, _) => format!("{what} {id} was cancelled after {}", notes_of(*rows)),
         (_, true) => {

@@ -184,7 +184,7 @@ pub async fn cancel_step(
     for (id, change) in db.within(db.jobs().cancel_many(ids, by)).await? {
         let result = match change {
             Change::Done => "cancelled",
-            Change::Requested => "stop_requested",
+            Change::Requested => "cancel_requested",
             Change::WrongState(JobState::Dead) => "dead",
             Change::WrongState(JobState::Cancelled) => "already_cancelled",
             change => unchanged(change),
@@ -216,7 +216,11 @@ pub async fn update_step(
     results: &mut Results,
 ) -> Result<(), Failure> {
     for id in ids {
-        let result = match db.within(db.jobs().update(*id, update, by)).await? {
+        let updated = db.within(db.jobs().update(*id, update, by)).await;
+        let updated = updated.map_err(|failure| {
+            failure.reworded(&[("expires_at", "--expires"), ("scheduled_at", "--at")])
+        })?;
+        let result = match updated {
             Change::Done => "updated",
             Change::WrongState(JobState::Dead) => "dead",
             change => unchanged(change),

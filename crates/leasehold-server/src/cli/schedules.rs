@@ -13,7 +13,7 @@ use super::db::Db;
 use super::known::{DEFAULT, check_queue};
 use crate::exit::Failure;
 use crate::output::Columns;
-use crate::text::{nearest, relative};
+use crate::text::{nearest, relative, whole};
 
 #[derive(Subcommand, Debug)]
 pub enum Command {
@@ -26,16 +26,25 @@ pub enum Command {
     Remove {
         /// Name of the schedule
         name: String,
+        /// Record this reason in the audit log
+        #[arg(long)]
+        why: Option<String>,
     },
     /// Pause a schedule
     Pause {
         /// Name of the schedule
         name: String,
+        /// Record this reason in the audit log
+        #[arg(long)]
+        why: Option<String>,
     },
     /// Resume a paused schedule
     Resume {
         /// Name of the schedule
         name: String,
+        /// Record this reason in the audit log
+        #[arg(long)]
+        why: Option<String>,
     },
     /// Enqueue the job of a schedule now; its slots do not change
     Run {
@@ -57,7 +66,7 @@ pub enum Command {
         #[arg(long, default_value = "UTC")]
         zone: String,
         /// Show this many slots
-        #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
+        #[arg(long, default_value_t = 5, value_parser = whole::<u32>(1, 1000))]
         count: u32,
     },
 }
@@ -74,7 +83,7 @@ when that worker starts.";
 pub struct AddArgs {
     /// Name of the schedule
     name: String,
-    /// Cron pattern of five fields: minute, hour, day, month, weekday
+    /// Cron pattern of five fields: minute, hour, day, month, weekday; or @hourly, @daily, @weekly, @monthly
     cron: String,
     /// Name of the job to enqueue
     job_name: String,
@@ -87,7 +96,7 @@ pub struct AddArgs {
     #[arg(long, default_value = DEFAULT, help = "Enqueue into this queue")]
     queue: String,
     /// Set the priority; lower numbers run first
-    #[arg(long, default_value_t = 0, allow_hyphen_values = true)]
+    #[arg(long, default_value_t = 0, allow_hyphen_values = true, value_parser = whole::<i32>(i32::MIN.into(), i32::MAX.into()))]
     priority: i32,
     /// Handle slots that passed while no worker ran: skip, once or all
     #[arg(long, default_value = "once", value_name = "POLICY")]
@@ -104,9 +113,9 @@ pub async fn run(command: Command, common: &Common) -> Result<ExitCode, Failure>
     match command {
         Command::List => list(common).await,
         Command::Add(args) => add(args, common).await,
-        Command::Remove { name } => change(&name, "remove", common).await,
-        Command::Pause { name } => change(&name, "pause", common).await,
-        Command::Resume { name } => change(&name, "resume", common).await,
+        Command::Remove { name, why } => change(&name, "remove", why, common).await,
+        Command::Pause { name, why } => change(&name, "pause", why, common).await,
+        Command::Resume { name, why } => change(&name, "resume", why, common).await,
         Command::Run { name, why } => run_now(&name, why, common).await,
         Command::Next { what, zone, count } => next(&what, &zone, count, common).await,
     }
@@ -209,9 +218,14 @@ async fn add(args: AddArgs, common: &Common) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-async fn change(name: &str, verb: &'static str, common: &Common) -> Result<ExitCode, Failure> {
+async fn change(
+    name: &str,
+    verb: &'static str,
+    why: Option<String>,
+    common: &Common,
+) -> Result<ExitCode, Failure> {
     let (out, db) = (common.out(), common.db().await?);
-    let (schedules, by) = (db.schedules(), by(None));
+    let (schedules, by) = (db.schedules(), by(why));
     let (changed, done) = match verb {
         "remove" => (db.within(schedules.remove(name, &by)).await?, "removed"),
         "pause" => (db.within(schedules.pause(name, &by)).await?, "paused"),
@@ -284,7 +298,8 @@ struct Entry {
 
 /// Describes a pattern.
 fn words(cron_schedule: &CronSchedule) -> String {
-    cron_schedule.describe().trim_end_matches('.').to_owned()
+    // The describing library puts "At" before patterns without an hour, too.
+    cron_schedule.describe().trim_end_matches('.').replace("At every ", "Every ")
 }
 
 /// Returns every schedule, by name.

@@ -54,7 +54,8 @@ Examples:
 
 With DATABASE_URL (or --database-url) this command migrates and uses that database. Without it, it \
 starts a private PostgreSQL from the installed binaries, reachable through a socket that only you can \
-open. Other commands find that server while it runs.
+open. Other commands find that server while it runs. With --data they need the DATABASE_URL that this \
+command prints.
 
 Ctrl-C or SIGTERM stops everything in order and exits with 0; a second one does not wait for \
 running jobs and exits with 130.";

@@ -57,6 +57,9 @@ pub async fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
     })
 }
 
+/// The longest statement of a check.
+const CHECK_LIMIT: std::time::Duration = std::time::Duration::from_secs(5);
+
 async fn examine(args: &Args, common: &Common) -> Result<(Vec<Finding>, bool), Failure> {
     let found = common.address()?;
     // A standby is examined, too: the finding is that it is one.
@@ -73,7 +76,9 @@ async fn examine(args: &Args, common: &Common) -> Result<(Vec<Finding>, bool), F
             return Ok((vec![Finding::fail("reachable", error.to_string(), advice)], true));
         }
     };
-    let db = Db::new(session, common.timeout());
+    // A check that takes longer is reported as one that could not run: doctor must end on a busy database.
+    let db = Db::new(session, common.timeout().min(CHECK_LIMIT));
+    let db = if database.is_pooled() { db } else { db.limited().await? };
     let mut findings =
         vec![Finding::ok("reachable", format!("{address}, named by {}", found.origin))];
     findings.extend(server::examine(&db, pooled).await);
@@ -112,7 +117,7 @@ fn report(out: Out, findings: &[Finding]) -> Result<(), Failure> {
             let warnings = crate::text::count(warned, "warning");
             let summary = format!("{passed} ok, {warnings}, {failed} failed");
             let style = if failed > 0 { Style::Bad } else { Style::Good };
-            out.note(out.paint_note(style, &summary));
+            out.painted_note(out.paint_note(style, &summary));
             Ok(())
         }
         Format::Json => out.document(serde_json::json!({ "ok": failed == 0, "checks": findings })),

@@ -1,5 +1,6 @@
 //! The schema: is it ours, of this release, and unchanged?
 
+use leasehold::SchemaError;
 use leasehold::migrate::{self, Functions, Schema, Status};
 
 use super::finding::{Finding, Level, check};
@@ -30,7 +31,14 @@ async fn version(db: &Db) -> Result<Finding, Failure> {
     let status = migrate::status(db.client()).await?;
     Ok(match status.problem() {
         Some(problem) => {
-            Finding::fail("schema", problem.to_string(), "see: leasehold migrate status")
+            let advice = match problem {
+                SchemaError::Missing => {
+                    "run: leasehold migrate up; if it ran before, this is another database"
+                }
+                SchemaError::Old { .. } | SchemaError::OldFunctions => "run: leasehold migrate up",
+                _ => "see: leasehold migrate status",
+            };
+            Finding::fail("schema", problem.to_string(), advice)
         }
         None => Finding::ok("schema", installed(&status)),
     })
@@ -62,7 +70,7 @@ async fn service(db: &Db, name: &'static str, schema: &Schema) -> Result<Option<
             problem.to_string(),
             format!("see: leasehold migrate status --service {name}"),
         ),
-        Some(problem) => Finding::fail(name, problem.to_string(), up),
+        Some(_) => Finding::fail(name, "the tables are older than this release needs", up),
         None => Finding::ok(name, installed(&status)),
     }))
 }
@@ -143,6 +151,7 @@ async fn interference(db: &Db) -> Result<Finding, Failure> {
                  join pg_proc p on p.oid = t.tgfoid join pg_namespace f on f.oid = p.pronamespace \
                 where n.nspname in ('leasehold', 'leasehold_internal') and not t.tgisinternal \
                   and (t.tgname, f.nspname) not in (('job_reserved_name', 'leasehold_internal'), ('job_stored_kwargs', 'leasehold_internal'), ('schedule_reserved_name', 'leasehold_internal'), ('job_wakes_idle', 'leasehold_internal'), \
+                                                    ('audit_has_an_actor', 'leasehold_internal'), \
                                                     ('default_expiry', 'leasehold_internal')) \
                union all \
                select 'row security on ' || c.relname from pg_class c join pg_namespace n on n.oid = c.relnamespace \

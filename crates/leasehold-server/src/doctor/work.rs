@@ -20,6 +20,7 @@ async fn idle_queues(db: &Db) -> Result<Finding, Failure> {
     let sql = "select queue, ready, workers, paused_at is not null from leasehold.queues";
     let rows = db.query(sql, &[]).await?;
     let (mut idle, mut paused) = (Vec::new(), Vec::new());
+    let ready_anywhere = rows.iter().any(|row| row.get::<_, i64>(1) > 0);
     for row in &rows {
         let (queue, ready, workers, is_paused): (String, i64, i64, bool) =
             (row.get(0), row.get(1), row.get(2), row.get(3));
@@ -30,8 +31,9 @@ async fn idle_queues(db: &Db) -> Result<Finding, Failure> {
             _ => {}
         }
     }
-    let words = [idle.clone(), paused].concat().join("\n");
+    let words = first_lines(&[idle.clone(), paused].concat());
     Ok(match (idle.is_empty(), words.is_empty()) {
+        (true, true) if !ready_anywhere => Finding::ok("workers", "not checked: no job is ready"),
         (true, true) => Finding::ok("workers", "every queue with ready jobs has a live worker"),
         (true, false) => Finding::warn(
             "workers",
@@ -44,7 +46,23 @@ async fn idle_queues(db: &Db) -> Result<Finding, Failure> {
     })
 }
 
+/// The most lines of one check.
+const MOST_LINES: usize = 10;
+
+/// Joins the first lines, and says how many more there are.
+fn first_lines(lines: &[String]) -> String {
+    let mut text = lines.iter().take(MOST_LINES).cloned().collect::<Vec<_>>().join("\n");
+    if let more @ 1.. = lines.len().saturating_sub(MOST_LINES) {
+        text.push_str(&format!("\nand {more} more"));
+    }
+    text
+}
+
 async fn unhandled_names(db: &Db) -> Result<Finding, Failure> {
+    let alive = "select exists (select from leasehold.workers where state = 'alive')";
+    if !db.one(alive, &[]).await?.get::<_, bool>(0) {
+        return Ok(Finding::ok("handlers", "not checked: no live worker"));
+    }
     let rows = db.query(include_str!("../../queries/unhandled.sql"), &[]).await?;
     let lines: Vec<String> = rows
         .iter()
@@ -54,7 +72,7 @@ async fn unhandled_names(db: &Db) -> Result<Finding, Failure> {
         true => Finding::ok("handlers", "live workers handle every waiting name"),
         false => Finding::warn(
             "handlers",
-            format!("no live worker handles:\n{}", lines.join("\n")),
+            format!("no live worker handles:\n{}", first_lines(&lines)),
             "deploy a worker that handles the name, or cancel the jobs: leasehold jobs cancel --name NAME",
         ),
     })
@@ -71,7 +89,8 @@ async fn late_leases(db: &Db) -> Result<Finding, Failure> {
         late => Finding::warn(
             "leases",
             format!(
-                "{late} leases expired, the oldest {} ago, and were not reclaimed: no worker runs housekeeping, or a transaction locks their jobs",
+                "{} expired, the oldest {} ago, and were not reclaimed: no worker runs housekeeping, or a transaction locks their jobs",
+                count(usize::try_from(late).unwrap_or(usize::MAX), "lease"),
                 seconds(oldest.unwrap_or(0.0))
             ),
             "start a worker with housekeeping; then look for old transactions",

@@ -3,8 +3,9 @@
 //! # Invariants
 //! - The exit code decides; only a command that ended with 0 may decide more, in the last line of its
 //!   output.
-//! - A last line that looks like a decision but cannot be parsed is a failure, never "done": treating it
-//!   as done would lose the job.
+//! - A last line that looks like a decision, also a mistyped one, and cannot be read as one is a failure,
+//!   never "done": a mistyped decision that counts as done would lose the job. A line of JSON without such
+//!   a key is the program's own output: failing it would repeat work that succeeded.
 
 use std::time::Duration;
 
@@ -23,6 +24,7 @@ Meaning of a command's exit code:
            {\"bury\":\"why\"}              dead: no attempt will help
   65     dead: no attempt will help (EX_DATAERR)
   other  failed, 75 (EX_TEMPFAIL) and signals included; retried after the backoff
+Any other JSON object on the last line is a failure: a command that prints JSON prints another line after it.
 A snooze lasts at least 1 s, a wait at most 365 days.
 The end of standard error becomes the error text.";
 
@@ -83,7 +85,8 @@ fn last_word(stdout: &[u8]) -> JobResult {
     };
     let known = object.keys().all(|key| verbs.contains(&key.as_str()) || key == "why");
     let decided = match verbs.as_slice() {
-        [] => return Ok(Outcome::Complete), // a program that prints its own JSON
+        // A program that prints its own JSON, and no key of it is a mistyped decision.
+        [] if !object.keys().any(|key| is_mistyped(key)) => return Ok(Outcome::Complete),
         _ if !known => None,
         // A snooze counts no attempt: without a minimum wait the command would run in an endless loop.
         ["snooze"] => time("snooze").map(|wait| Ok(Outcome::Snooze(wait.max(SHORTEST_SNOOZE)))),
@@ -96,6 +99,12 @@ fn last_word(stdout: &[u8]) -> JobResult {
         _ => None,
     };
     decided.unwrap_or_else(|| Err(unreadable(line)))
+}
+
+/// Returns whether a key is nearly a verb: one of four letters or more that differs in case or in one letter.
+fn is_mistyped(key: &str) -> bool {
+    let key = key.to_lowercase();
+    key.len() >= 4 && VERBS.iter().any(|verb| strsim::osa_distance(&key, verb) <= 1)
 }
 
 fn unreadable(line: &str) -> JobError {
@@ -178,6 +187,8 @@ mod tests {
             r#"{"cancel":true}"#,
             r#"{"snooze":"1s","cancel":"x"}"#,
             r#"{"retry":"1s","wyh":"x"}"#,
+            r#"{"snoze":"1s"}"#,
+            r#"{"Cancel":"gone"}"#,
             r#"{"snooze":"30s"} trailing"#,
         ] {
             assert!(failed(parse(unclear)).contains("reason: Failed"), "{unclear}");

@@ -19,6 +19,7 @@ mod fixture;
 mod jobs;
 mod migrate;
 mod mirrors;
+mod mistakes;
 mod queues;
 mod roles;
 mod schedules;

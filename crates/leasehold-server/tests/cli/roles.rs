@@ -75,3 +75,22 @@ async fn viewers_list_and_operators_act() {
     run_as(&fixture, "producer", &waiting).await.expect(1).says("leasehold_viewer");
     assert_eq!(fixture.count(jobs).await, before);
 }
+
+/// Each error about a missing right names the role to grant.
+#[tokio::test]
+async fn missing_rights_name_the_role_that_helps() {
+    let fixture = Fixture::new().await;
+    for args in [&["alarms", "list"][..], &["sweeps", "list"], &["mirrors", "list"]] {
+        run_as(&fixture, "producer", args).await.expect(1).says("leasehold_viewer");
+    }
+    let pause = ["sweeps", "pause", "any", "--why", "x"];
+    run_as(&fixture, "viewer", &pause).await.expect(1).says("leasehold_operator");
+    let reserved = run_as(&fixture, "producer", &["enqueue", "leasehold.x"]).await.expect(1);
+    reserved.says("Choose a name that does not begin with leasehold.");
+    assert!(!reserved.stderr.contains("leasehold_producer: grant"), "{}", reserved.stderr);
+    let login = format!("cli_nothing_{}", std::process::id());
+    fixture.sql(&format!("create role {login} login")).await;
+    let mut command = super::fixture::command(&["jobs", "list"]);
+    command.args(["--database-url", &as_user(&fixture.database.direct_url(), &login)]);
+    Ran::of(command).await.expect(1).says("leasehold_viewer reads");
+}

@@ -59,18 +59,28 @@ async fn watch_sets_thresholds_and_unwatch_removes_them() {
     let fixture = Fixture::new().await;
     let run = async |args: &[&str]| fixture.run(&[&["alarms"], args].concat()).await;
     run(&["watch"]).await.expect(0).says("no queue has thresholds");
-    run(&["watch", "mail", "--max-length", "50", "--bulk-tag", "import", "--over", "5m"])
-        .await
-        .expect(0)
-        .prints("<= 50");
+    run(&[
+        "watch",
+        "mail",
+        "--max-length",
+        "50",
+        "--bulk-tag",
+        "import",
+        "--over",
+        "5m",
+        "--new-queue",
+    ])
+    .await
+    .expect(0)
+    .prints("<= 50");
     let watch = run(&["watch", "--json"]).await.json()["watches"][0].clone();
     assert_eq!(
         (&watch["max_length"], &watch["over_seconds"], &watch["bulk_tags"][0]),
         (&50.into(), &300.0.into(), &"import".into())
     );
-    run(&["watch", "mail", "--max-length", "-1"]).await.expect(0);
+    run(&["watch", "mail", "--max-length", "-1", "--new-queue"]).await.expect(0);
     assert!(run(&["watch", "--json"]).await.json()["watches"][0]["max_length"].is_null());
-    run(&["watch", "mail", "--over", "1m"]).await.expect(2).says("2m to 23h");
+    run(&["watch", "mail", "--over", "1m", "--new-queue"]).await.expect(2).says("2m to 23h");
     run(&["unwatch", "mail"]).await.expect(0);
     run(&["unwatch", "mail"]).await.expect(3).says("has no thresholds");
     run(&["watch"]).await.expect(0).prints("mail (off)");

@@ -100,6 +100,8 @@ async fn exit_code_and_last_line_decide_the_outcome() {
             "--exec",
             r#"unclear=echo '{"snooze":"soon"}'"#,
             "--exec",
+            r#"mistyped=echo '{"snoze":"1s"}'"#,
+            "--exec",
             "killed=sh -c 'kill -9 $$'",
         ],
     )
@@ -132,6 +134,8 @@ async fn exit_code_and_last_line_decide_the_outcome() {
             && row.error.contains("cannot be read as a decision"),
         "{row:?}"
     );
+    let row = run("mistyped").await;
+    assert!(row.is("waiting") && row.error.contains("snoze"), "{row:?}");
     let row = run("killed").await;
     assert!(row.is("waiting") && row.error == "ended by signal 9", "{row:?}");
 }

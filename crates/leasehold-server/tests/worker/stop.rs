@@ -31,7 +31,7 @@ async fn cancelled_job_ends_its_whole_process_group() {
         .await
         .expect("asked")
         .get(0);
-    assert_eq!(answer, "requested");
+    assert_eq!(answer, "cancel_requested");
     let row = job_until(&client, id, |row| row.is("cancelled")).await;
     assert!(row.error.contains("the command was stopped: its job was cancelled"), "{row:?}");
     until("the whole group has ended", async || !runs(&leader) && !runs(&child)).await;

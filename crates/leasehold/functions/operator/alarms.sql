@@ -70,9 +70,15 @@ returns boolean
 language plpgsql volatile security definer set search_path = leasehold, pg_temp as $$
 #variable_conflict use_column
 begin
+    perform leasehold_internal.check_actor(actor);
+    perform leasehold_internal.check_new_queue(watch_queue.queue);
     insert into leasehold_internal.watch as w
         (queue, changed_by, min_completed, over, max_length, bulk_tags, max_age, max_dead, max_lost)
-    values (watch_queue.queue, actor, coalesce(watch_queue.min_completed, 1), coalesce(watch_queue.over, interval '10 minutes'),
+    values (watch_queue.queue, actor,
+            -- A service sends canaries, so its queue is never quiet. Elsewhere a queue may be: only a caller
+            -- that sets the number or its window wants the alarm.
+            coalesce(watch_queue.min_completed,
+                     case when by_service or watch_queue.over is not null then 1 else 0 end), coalesce(watch_queue.over, interval '10 minutes'),
             nullif(greatest(watch_queue.max_length, -1), -1), coalesce(watch_queue.bulk_tags, '{reindex_*}'),
             -- The threshold for queues without a watch applies here, too, unless the caller sets one.
             nullif(greatest(coalesce(watch_queue.max_age, interval '1 hour'), interval '0'), interval '0'),

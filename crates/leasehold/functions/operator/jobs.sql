@@ -1,7 +1,16 @@
 -- Actions of operators. Each one records its actor.
 
+-- Why a running job was asked to stop, for the note of its end: see `cancel_reason`. Only requests have an
+-- entry. Created only once: CREATE INDEX waits for every writer.
+do $$ begin
+    if to_regclass('leasehold.audit_cancel_requests_idx') is null then
+        create index audit_cancel_requests_idx on leasehold.audit (subject, at)
+         where action = 'cancel' and detail like 'cancel_requested%';
+    end if;
+end $$;
+
 -- Cancels a job: a waiting one at once; a running one gets a cancel request and ends as cancelled when
--- its handler stops. Returns 'cancelled', 'requested' or 'gone'.
+-- its handler stops. Returns 'cancelled', 'cancel_requested' or 'gone'.
 create or replace function leasehold.cancel(job_id bigint, actor text, why text default null)
 returns text
 language plpgsql volatile security definer
@@ -9,13 +18,14 @@ set search_path = leasehold, pg_temp set enable_seqscan = off set jit = off as $
 declare
     answer text;
 begin
+    perform leasehold_internal.check_actor(actor);
     loop
         if leasehold_internal.cancel_rows(array[job_id], false, null, coalesce(why, 'cancelled by ' || actor)) > 0 then
             answer := 'cancelled';
         else
             update leasehold.job j set cancel_requested = true where j.id = job_id and j.held;
             if found then
-                answer := 'requested';
+                answer := 'cancel_requested';
             elsif exists (select from leasehold.job j where j.id = job_id) then
                 continue; -- released or claimed between the two statements: look again
             else
@@ -28,8 +38,8 @@ begin
     end loop;
 end $$;
 
--- Makes waiting jobs due now, whatever their backoff; a deferred one runs by its priority again. Returns the
--- ids it moved.
+-- Makes waiting jobs due now, whatever their backoff. A deferred one, due or not, runs by its priority again.
+-- Returns the ids it changed.
 create or replace function leasehold.promote(ids bigint[], actor text, why text default null)
 returns setof bigint
 language plpgsql volatile security definer
@@ -43,9 +53,9 @@ begin
                 select w.id from leasehold.job w
                  where w.id = any (ids) and not w.held
                    -- `is true` keeps the planner from reading the whole index of due times.
-                   and (w.scheduled_at > statement_timestamp()) is true
+                   and (w.scheduled_at > statement_timestamp() or w.deferred) is true
                  order by w.id for update))
-           and not j.held and (j.scheduled_at > statement_timestamp()) is true
+           and not j.held and (j.scheduled_at > statement_timestamp() or j.deferred) is true
         returning j.id)
     select coalesce(array_agg(id), '{}') into moved from due;
     if moved <> '{}' then
@@ -167,8 +177,13 @@ begin
         return false;
     end if;
     due := coalesce(scheduled_at, mine.scheduled_at);
-    expiry := coalesce(expires_at, leasehold_internal.moved_expiry(mine.expires_at, mine.scheduled_at, due));
-    perform leasehold_internal.check_expiry(due, expiry);
+    expiry := mine.expires_at;
+    -- Only with a new time: a job that waits for a retry beyond its expiry must not live on because its
+    -- priority changed.
+    if scheduled_at is not null or expires_at is not null then
+        expiry := coalesce(expires_at, leasehold_internal.moved_expiry(mine.expires_at, mine.scheduled_at, due));
+        perform leasehold_internal.check_expiry(due, expiry);
+    end if;
     update leasehold.job j
        set priority = coalesce(priority, j.priority), scheduled_at = due, expires_at = expiry,
            deferred = j.deferred and priority is null and scheduled_at is null,

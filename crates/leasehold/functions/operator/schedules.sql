@@ -17,12 +17,18 @@ begin
             using errcode = 'LH002', constraint = 'LH002',
                   hint = 'Use "leasehold schedules add", which checks every field and computes next_slot.';
     end if;
-    begin
-        perform statement_timestamp() at time zone zone;
-    exception when invalid_parameter_value then
-        raise exception 'there is no time zone %', quote_literal(zone)
+    -- By name: a worker does not know abbreviations and offsets.
+    if not exists (select from pg_timezone_names z where z.name = zone) then
+        raise exception 'there is no time zone %', coalesce(quote_literal(zone), 'null')
             using errcode = 'LH002', constraint = 'LH002', hint = 'Use a name such as Europe/Berlin, or UTC.';
-    end;
+    end if;
+    perform leasehold_internal.check_actor(actor);
+    perform leasehold_internal.check_enqueue(job_name, kwargs, queue);
+    if coalesce(next_slot not between timestamptz '0001-01-01 00:00Z' and timestamptz '9999-01-01 00:00Z', true) then
+        raise exception 'next_slot is %; it must be a date before the year 9999', coalesce(next_slot::text, 'null')
+            using errcode = 'LH002', constraint = 'LH002',
+                  hint = 'Use "leasehold schedules add", which computes it.';
+    end if;
     if coalesce(missed not in ('skip', 'once', 'all'), true) then
         raise exception 'missed is %; it must be skip, once or all', coalesce(quote_literal(missed), 'null')
             using errcode = 'LH002', constraint = 'LH002',
@@ -53,6 +59,7 @@ language plpgsql volatile security definer
 set search_path = leasehold, pg_temp set lock_timeout = '1s' as $$
 #variable_conflict use_variable
 begin
+    perform leasehold_internal.check_actor(actor);
     update leasehold_internal.schedule s set paused_at = statement_timestamp(), paused_by = actor, paused_why = why
      where s.name = name and s.paused_at is null;
     if not found then

@@ -300,6 +300,20 @@ language plpgsql volatile security definer set search_path = leasehold, pg_temp 
 declare
     lost_at int;
 begin
+    if coalesce(worker, '') = '' or octet_length(worker) > 300 then
+        raise exception 'worker is %; it must have 1 to 300 bytes', coalesce(quote_literal(left(worker, 80)), 'null')
+            using errcode = 'LH002', constraint = 'LH002', hint = 'Pass a name that tells this process from others.';
+    end if;
+    if queue is null then
+        perform leasehold_internal.check_queue_name(queue);
+    end if;
+    if claim_size < 0 then
+        raise exception 'claim_size is %; it must be at least 0', claim_size
+            using errcode = 'LH002', constraint = 'LH002', hint = 'Leave it out for 25.';
+    end if;
+    if claim_size = 0 then
+        return;
+    end if;
     -- The most jobs that one claim takes, as the queue says: one lost worker loses them all.
     claim_size := least(coalesce(claim_size, 2147483647), (leasehold_internal.queue_settings(queue)).claim_size);
     perform leasehold_internal.reclaim_leases(100);

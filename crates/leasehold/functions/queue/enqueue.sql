@@ -34,8 +34,8 @@ begin
     perform leasehold_internal.check_expiry(due, expires_at);
     priority := coalesce(priority, 0);
     key_ttl := coalesce(key_ttl, interval '24 hours');
-    if key_ttl > interval '10 years' then
-        raise exception 'key_ttl is %; it must be at most 10 years', key_ttl
+    if key_ttl not between interval '0' and interval '10 years' then
+        raise exception 'key_ttl is %; it must be between 0 and 10 years', key_ttl
             using errcode = 'LH002', constraint = 'LH002', hint = 'Leave it out for 24 hours.';
     end if;
     if octet_length(trace_context) > 1024 then
@@ -168,16 +168,37 @@ begin
      order by u.place;
 end $$;
 
+-- Raises an error if a queue must not have this name. A plain INSERT checks only the length, because a
+-- pattern would cost every job; so whatever acts on a queue that exists takes any name.
+create or replace function leasehold_internal.check_queue_name(queue text)
+returns void
+language plpgsql immutable set search_path = leasehold, pg_temp as $$
+begin
+    if queue is null or queue !~ '^[a-z0-9][a-z0-9_.-]{0,63}$' then
+        raise exception 'queue name % is not allowed', coalesce(quote_literal(left(queue, 80)), 'null')
+            using errcode = 'LH001', constraint = 'LH001',
+                  hint = 'Use 1 to 64 of a-z, 0-9, dot, dash and underscore, starting with a letter or digit.';
+    end if;
+end $$;
+
+-- The same unless the queue exists: it has settings, or a job.
+create or replace function leasehold_internal.check_new_queue(queue text)
+returns void
+language plpgsql stable set search_path = leasehold, pg_temp set enable_seqscan = off as $$
+#variable_conflict use_variable
+begin
+    if not exists (select from leasehold_internal.queue q where q.name = queue)
+       and not exists (select from leasehold.job j where j.queue = queue) then
+        perform leasehold_internal.check_queue_name(queue);
+    end if;
+end $$;
+
 -- Raises an error if the name, the kwargs or the queue of a job is invalid.
 create or replace function leasehold_internal.check_enqueue(name text, kwargs jsonb, queue text)
 returns void
 language plpgsql immutable set search_path = leasehold, pg_temp as $$
 begin
-    if queue is null or queue !~ '^[a-z0-9][a-z0-9_.-]{0,63}$' then
-        raise exception 'queue name % is not allowed', coalesce(quote_literal(queue), 'null')
-            using errcode = 'LH001', constraint = 'LH001',
-                  hint = 'Use 1 to 64 of a-z, 0-9, dot, dash and underscore, starting with a letter or digit.';
-    end if;
+    perform leasehold_internal.check_queue_name(queue);
     if name is null or name = '' or octet_length(name) > 200 then
         raise exception 'name has % bytes; it must have 1 to 200', coalesce(octet_length(name)::text, 'no')
             using errcode = 'LH002', constraint = 'LH002',

@@ -90,6 +90,7 @@ begin
     select l.claimed_by, l.claimed_at into holder, since
       from leasehold_internal.lease l where l.lease_generation = generation;
     if mine.cancel_requested then
+        perform leasehold_internal.add_final_error(job_id, generation, error);
         perform leasehold_internal.cancel_rows(array[job_id], true, generation, error);
         outcome := 'cancelled';
     elsif mine.attempts >= coalesce(mine.max_attempts, settings.max_attempts) then

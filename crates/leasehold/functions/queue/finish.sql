@@ -106,7 +106,20 @@ language sql volatile security definer set search_path = leasehold, pg_temp as $
     select exists (select from leasehold.complete_many(array[job_id], generation, true))
 $$;
 
--- Moves cancelled jobs to the history.
+-- Returns what the operator said who asked a running job to stop, or null.
+create or replace function leasehold_internal.cancel_reason(job_id bigint)
+returns text
+language sql stable security definer
+set search_path = leasehold, pg_temp set enable_seqscan = off set enable_bitmapscan = off set jit = off as $$
+    select coalesce(nullif(substr(a.detail, length('cancel_requested: ') + 1), ''), 'cancelled by ' || a.actor)
+      from leasehold.audit a
+     where a.subject = 'job ' || cancel_reason.job_id
+       and a.action = 'cancel' and a.detail like 'cancel_requested%'
+     order by a.at desc limit 1
+$$;
+
+-- Moves cancelled jobs to the history. The note of a job with a cancel request is the operator's reason;
+-- `why` is for the others.
 create or replace function leasehold_internal.cancel_rows(ids bigint[], only_held boolean, generation bigint, why text)
 returns int
 language plpgsql volatile security definer
@@ -125,7 +138,8 @@ begin
          enqueued_at, kwargs, note, priorities, keys, max_attempts, scheduled_at, errors)
     select 'cancelled', g.queue, g.lease_generation, l.claimed_by, l.claimed_at, array[g.id],
            array[g.name], array[g.tag], array[g.attempts], array[g.enqueued_at], array[g.kwargs],
-           left(why, 4096), array[g.priority],
+           left(coalesce(case when g.held and g.cancel_requested
+                              then leasehold_internal.cancel_reason(g.id) end, why), 4096), array[g.priority],
            case when g.idempotency_key is not null then array[g.idempotency_key] end,
            case when g.max_attempts is not null then array[g.max_attempts] end,
            array[g.scheduled_at], case when g.errors is not null then array[g.errors] end
@@ -277,13 +291,29 @@ begin
     perform leasehold_internal.settle(generation);
 end $$;
 
+-- Adds what the handler of a job with a cancel request said last to the errors of the job: the note is
+-- the operator's reason.
+create or replace function leasehold_internal.add_final_error(job_id bigint, generation bigint, why text)
+returns void
+language plpgsql volatile security definer
+set search_path = leasehold, pg_temp set enable_seqscan = off set jit = off as $$
+begin
+    update leasehold.job j
+       set errors = leasehold_internal.add_error(j.errors, j.attempts, l.claimed_by, l.claimed_at, why)
+      from leasehold_internal.lease l
+     where j.id = any (array[job_id]) and j.lease_generation = generation and j.held and j.cancel_requested
+       and l.lease_generation = generation and why <> '';
+end $$;
+
 -- Ends a job of the caller's lease as cancelled. Returns false if the lease was lost.
 create or replace function leasehold.finish_cancelled(job_id bigint, generation bigint, why text default null)
 returns boolean
 language plpgsql volatile security definer set search_path = leasehold, pg_temp as $$
 declare
-    cancelled int := leasehold_internal.cancel_rows(array[job_id], true, generation, why);
+    cancelled int;
 begin
+    perform leasehold_internal.add_final_error(job_id, generation, why);
+    cancelled := leasehold_internal.cancel_rows(array[job_id], true, generation, why);
     perform leasehold_internal.settle(generation);
     return cancelled > 0;
 end $$;

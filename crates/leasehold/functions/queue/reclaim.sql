@@ -129,8 +129,8 @@ begin
 end $$;
 
 -- Lease cleanup: reclaims the jobs of expired leases, the oldest lease first. `one_lease`: that one;
--- null: up to `up_to` leases of which some job could be taken. Leases whose jobs are all locked do not
--- count, or a few hundred of them would block all others. Returns one row per lease, or per job of a
+-- null: up to `up_to` leases of which some job could be taken, among the first 20 times as many. Leases whose
+-- jobs are all locked, or have all ended, do not count, or a few hundred of them would block all others. Returns one row per lease, or per job of a
 -- lease with a job that a trigger or a constraint refuses. Internal.
 create or replace function leasehold_internal.reclaim_jobs(
     one_lease bigint, up_to int, burying boolean, returning_jobs boolean
@@ -144,7 +144,9 @@ declare
     latest timestamptz := statement_timestamp() + interval '10 seconds';
     overdue bigint;
     each bigint;
+    reclaimed record;
     leases int := 0;
+    seen int := 0;
 begin
     for overdue in
         select l.lease_generation from leasehold_internal.lease l
@@ -153,13 +155,19 @@ begin
          order by l.lease_expires_at
     loop
         -- The time limit bounds the scan when very many leases are locked.
-        exit when leases >= up_to or clock_timestamp() > latest;
+        exit when leases >= up_to or seen >= 20 * up_to or clock_timestamp() > latest;
+        seen := seen + 1;
         -- One block per lease: a job that is refused must not block other leases.
         begin
-            return query
-            select * from leasehold_internal.reclaim_lease(overdue, answering, null, burying, returning_jobs);
+            select * into reclaimed from leasehold_internal.reclaim_lease(overdue, answering, null, burying, returning_jobs);
             if found then
-                leases := leases + 1;
+                -- A lease that held no job any more is only ended. Thousands of those must not keep the
+                -- jobs of a dead worker waiting behind them.
+                leases := leases + case when reclaimed.returned + reclaimed.buried > 0 then 1 else 0 end;
+                queue := reclaimed.queue;
+                returned := reclaimed.returned;
+                buried := reclaimed.buried;
+                return next;
             end if;
         exception when others then
             -- One block per job: it must not block the other jobs of its lease either.

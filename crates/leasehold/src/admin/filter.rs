@@ -28,7 +28,8 @@
 //! | `newer:2d12h` | was finished, claimed or else enqueued within this time |
 //!
 //! Put a value with blanks into double quotes, in which `\"` and `\\` are a quote and a backslash. Times have
-//! the units `d`, `h`, `m`, `s` and `ms`. Each key occurs once.
+//! the units `d`, `h`, `m`, `s` and `ms`, or whole words: `newer:"2 days"`. Each key occurs once. Terms that no job
+//! can match, such as `state:ready cause:lost`, are an error.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -184,6 +185,25 @@ impl JobFilter {
         one(&mut self.error, other.error, "error")?;
         one(&mut self.older, other.older, "older")?;
         one(&mut self.newer, other.newer, "newer")?;
+        self.checked()
+    }
+
+    /// Refuses terms that no job can match: the list would be empty, and its reader would conclude that there is
+    /// no such job.
+    fn checked(self) -> Result<Self, FilterError> {
+        if !self.causes.is_empty()
+            && !self.states.is_empty()
+            && !self.states.contains(&JobState::Dead)
+        {
+            return Err(FilterError::Contradiction("only dead jobs have a cause; add state:dead"));
+        }
+        if let (Some(older), Some(newer)) = (self.older, self.newer)
+            && older > newer
+        {
+            return Err(FilterError::Contradiction(
+                "older is longer than newer; exchange the times",
+            ));
+        }
         Ok(self)
     }
 }
@@ -213,6 +233,9 @@ pub enum FilterError {
         /// What is wrong with it.
         why: String,
     },
+    /// Terms that no job can match.
+    #[error("no job can match this filter: {0}")]
+    Contradiction(&'static str),
     /// A quote that is not closed.
     #[error(
         "the quoted value of {0} has no end; close it with a double quote and put a blank after it"
@@ -293,7 +316,7 @@ impl FromStr for JobFilter {
             filter.set(key, &value)?;
             rest = after.trim_start();
         }
-        Ok(filter)
+        filter.checked()
     }
 }
 
@@ -383,6 +406,14 @@ const TIME: &str = "write a time such as 30s, 1h or 2d12h";
 const UNITS: [(&str, u64); 5] =
     [("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000), ("ms", 1)];
 
+/// Other words for the units.
+const UNIT_WORDS: [(&str, &[&str]); 4] = [
+    ("d", &["day", "days"]),
+    ("h", &["hr", "hrs", "hour", "hours"]),
+    ("m", &["min", "mins", "minute", "minutes"]),
+    ("s", &["sec", "secs", "second", "seconds"]),
+];
+
 /// The longest time that is kept: 1,000 years, which Postgres can subtract from any date.
 const LONGEST: u64 = 1000 * 365 * 86_400_000;
 
@@ -403,17 +434,21 @@ fn print_time(time: Duration) -> String {
 }
 
 fn read_time(text: &str) -> Option<Duration> {
-    let (mut sum, mut rest) = (0_u64, text);
+    let (mut sum, mut rest) = (0_u64, text.trim());
     while !rest.is_empty() {
         let digits = rest.find(|letter: char| !letter.is_ascii_digit())?;
         let (number, after) = rest.split_at_checked(digits)?;
+        let after = after.trim_start();
         let end = after.find(|letter: char| letter.is_ascii_digit()).unwrap_or(after.len());
         let (unit, after) = after.split_at_checked(end)?;
+        let unit = unit.trim_end();
+        let short = UNIT_WORDS.iter().find(|(_, words)| words.contains(&unit));
+        let unit = short.map_or(unit, |(short, _)| *short);
         let (_, length) = UNITS.iter().find(|(known, _)| *known == unit)?;
         sum = sum.checked_add(number.parse::<u64>().ok()?.checked_mul(*length)?)?;
         rest = after;
     }
-    (!text.is_empty()).then(|| whole(Duration::from_millis(sum)))
+    (!text.trim().is_empty()).then(|| whole(Duration::from_millis(sum)))
 }
 
 #[cfg(test)]
@@ -449,7 +484,7 @@ mod tests {
         #[test]
         fn a_filter_is_read_as_it_is_printed(filter in filter()) {
             let printed = filter.to_string();
-            prop_assert_eq!(printed.parse::<JobFilter>(), Ok(filter));
+            prop_assert_eq!(printed.parse::<JobFilter>(), filter.checked());
         }
 
         #[test]
@@ -458,6 +493,17 @@ mod tests {
                 prop_assert_eq!(filter.to_string().parse(), Ok(filter));
             }
         }
+    }
+
+    #[test]
+    fn times_are_read_as_flags_read_them() {
+        for text in
+            ["newer:2d", "newer:48h", "newer:\"2 days\"", "newer:2days", "newer:\"1 day 24 hours\""]
+        {
+            let filter = JobFilter::any().newer(Duration::from_secs(172_800));
+            assert_eq!(text.parse(), Ok(filter), "{text}");
+        }
+        assert!("newer:\"2 weeks\"".parse::<JobFilter>().is_err());
     }
 
     #[test]
@@ -481,6 +527,8 @@ mod tests {
             ("older:", "double quotes"),
             ("error:\"no end", "no end"),
             ("tag:\"a\"b", "no end"),
+            ("cause:lost state:ready", "only dead jobs have a cause"),
+            ("older:2d newer:1h", "older is longer than newer"),
         ] {
             let error = text.parse::<JobFilter>().expect_err(text).to_string();
             assert!(error.contains(words), "{text}: {error}");

@@ -293,7 +293,7 @@ impl Jobs<'_> {
         for row in &rows {
             match row.get(1) {
                 "cancelled" => done.insert(JobId(row.get(0)), Change::Done),
-                "requested" => done.insert(JobId(row.get(0)), Change::Requested),
+                "cancel_requested" => done.insert(JobId(row.get(0)), Change::Requested),
                 _ => None,
             };
         }

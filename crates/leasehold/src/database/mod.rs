@@ -110,6 +110,14 @@ impl Database {
     }
 
     pub(crate) fn parse(url: &str) -> Result<(Config, Pooler), ConnectError> {
+        if let Some((scheme, _)) = url.split_once("://")
+            && !matches!(scheme, "postgres" | "postgresql")
+            && scheme.chars().all(|letter| letter.is_ascii_alphanumeric())
+        {
+            return Err(ConnectError::BadUrl(format!(
+                "it begins with {scheme}:// and not with postgres://"
+            )));
+        }
         let (url, pooler) = Pooler::take_from(url)?;
         let config = hosts::spell_out(&url).parse().map_err(|error: tokio_postgres::Error| {
             ConnectError::BadUrl(crate::error::describe(&error))
@@ -307,6 +315,6 @@ mod tests {
     #[test]
     fn invalid_url_error_shows_an_example() {
         let text = Database::new("mysql://x").err().expect("not a URL of PostgreSQL").to_string();
-        assert!(text.contains("postgres://"), "{text}");
+        assert!(text.contains("it begins with mysql:// and not with postgres://"), "{text}");
     }
 }

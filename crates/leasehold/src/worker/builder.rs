@@ -371,17 +371,24 @@ impl<S: Send + Sync + 'static> WorkerBuilder<S> {
         let mut interrupt = listen(SignalKind::interrupt())?;
         let (first, second) = (tokio::sync::Notify::new(), tokio::sync::Notify::new());
         let listening = async {
-            for ready in [&first, &second] {
-                tokio::select! {
-                    _ = terminate.recv() => {}
-                    _ = interrupt.recv() => {}
-                }
+            for (ready, what) in [
+                (&first, "stopping: running jobs finish within the grace"),
+                (&second, "stopping at once: running jobs are released"),
+            ] {
+                let name = tokio::select! {
+                    _ = terminate.recv() => "SIGTERM",
+                    _ = interrupt.recv() => "SIGINT",
+                };
+                tracing::info!(signal = name, "{what}");
                 ready.notify_one();
             }
             std::future::pending().await
         };
         tokio::select! {
-            ended = self.run_with_shutdown(first.notified(), second.notified()) => ended,
+            ended = self.run_with_shutdown(first.notified(), second.notified()) => {
+                tracing::info!("stopped");
+                ended
+            }
             never = listening => never,
         }
     }

@@ -45,6 +45,7 @@ mod plain_sql;
 mod planner;
 mod postgres_faults;
 mod processes;
+mod refusals;
 mod releases;
 mod roles;
 mod schedule;

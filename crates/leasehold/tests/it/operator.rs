@@ -10,7 +10,7 @@ async fn cancel_ends_a_waiting_job_at_once_and_asks_a_running_one() {
     assert_eq!(held.ids, [ids[0]]);
     let cancel = "select leasehold.cancel($1, 'ann', 'not wanted')";
     assert_eq!(sql.one::<String>(cancel, &[&ids[1]]).await, "cancelled");
-    assert_eq!(sql.one::<String>(cancel, &[&ids[0]]).await, "requested");
+    assert_eq!(sql.one::<String>(cancel, &[&ids[0]]).await, "cancel_requested");
     assert_eq!(
         (sql.state(ids[0]).await, sql.state(ids[1]).await),
         ("running".into(), "cancelled".into())
@@ -24,10 +24,40 @@ async fn cancel_ends_a_waiting_job_at_once_and_asks_a_running_one() {
     assert_eq!(sql.one::<String>(cancel, &[&ids[0]]).await, "gone");
     let notes: Vec<String> =
         all(&sql.client, "select note from leasehold_internal.finished_job order by id", &[]).await;
-    assert_eq!(notes, ["stopped half-way", "not wanted"]);
+    assert_eq!(notes, ["not wanted", "not wanted"]);
+    let last: String =
+        sql.one("select last_error from leasehold.jobs where id = $1", &[&ids[0]]).await;
+    assert_eq!(last, "stopped half-way");
     let audit: Vec<String> =
         all(&sql.client, "select actor || ' ' || detail from leasehold.audit", &[]).await;
-    assert_eq!(audit, ["ann cancelled: not wanted", "ann requested: not wanted"]);
+    assert_eq!(audit, ["ann cancelled: not wanted", "ann cancel_requested: not wanted"]);
+}
+
+/// Why an operator cancelled a running job is the note of its end, however its worker ends it.
+#[tokio::test]
+async fn a19_reason_of_a_cancelled_running_job_is_kept() {
+    let sql = Sql::new().await;
+    for (finish, error) in [
+        ("select leasehold.fail($1::bigint, $2, 'smtp timed out')", Some("smtp timed out")),
+        ("select leasehold.finish_cancelled($1::bigint, $2, 'stopped')::text", Some("stopped")),
+        ("select leasehold.finish_cancelled($1::bigint, $2)::text", None),
+        ("select leasehold.snooze($1::bigint, $2, '1 day')::text", None),
+        ("select leasehold.release(array[$1::bigint], $2)::text", None),
+    ] {
+        let (id, generation) = sql.running().await;
+        // The last reason counts; one without a reason names the operator.
+        for (why, note) in [(None, "cancelled by ann"), (Some("wrong address"), "wrong address")] {
+            let cancel = "select leasehold.cancel($1, 'ann', $2)";
+            assert_eq!(sql.one::<String>(cancel, &[&id, &why]).await, "cancel_requested");
+            let reason = "select leasehold_internal.cancel_reason($1)";
+            assert_eq!(sql.one::<String>(reason, &[&id]).await, note);
+        }
+        sql.client.query(finish, &[&id, &generation]).await.unwrap();
+        let kept = "select note, last_error from leasehold.jobs where id = $1";
+        let row = sql.client.query_one(kept, &[&id]).await.unwrap();
+        assert_eq!(row.get::<_, &str>(0), "wrong address", "{finish}");
+        assert_eq!(row.get::<_, Option<&str>>(1), error, "{finish}");
+    }
 }
 
 #[tokio::test]
@@ -44,7 +74,7 @@ async fn a19_holder_of_a_cancelled_job_decides_how_it_ends() {
         let (id, generation) = sql.running().await;
         assert_eq!(
             sql.one::<String>("select leasehold.cancel($1, 'ann')", &[&id]).await,
-            "requested"
+            "cancel_requested"
         );
         sql.client.query(finish, &[&id, &generation]).await.unwrap();
         assert_eq!(sql.state(id).await, end, "{finish}");
@@ -66,7 +96,7 @@ async fn a19_cancel_request_during_a_snooze_or_a_release_cancels_the_job() {
         run(&person, "begin").await;
         assert_eq!(
             one::<String>(&person, "select leasehold.cancel($1, 'ann')", &[&id]).await,
-            "requested"
+            "cancel_requested"
         );
         let pid = pid(&worker).await;
         let finish = finish

@@ -21,6 +21,33 @@ A role needs the rights for what it calls: `leasehold_producer` enqueues, by `en
 INSERT without `returning`; `leasehold_worker` claims and finishes; `leasehold_housekeeper` runs `housekeep`;
 `leasehold_viewer` reads the views, of `leasehold.jobs` every column but kwargs, errors and notes, so it names the
 columns it wants; `leasehold_operator` reads everything and acts. [SECURITY.md](../SECURITY.md) has the details.
+
+An idempotency key belongs to its queue: the same key in two queues makes two jobs. Ids are an identity column, and
+each session draws a block of them: they do not follow the order of time, and have gaps.
+
+| SQLSTATE | what is wrong | what to do |
+|---|---|---|
+| `LH001` | the name of a queue is not allowed | use 1 to 64 of a-z, 0-9, dot, dash and underscore |
+| `LH002` | another argument is not allowed | correct the value; message and hint name it |
+| `LH003` | the key belongs to a job with another name or other kwargs | use a new key for a new request |
+| `LH004` | `check_lease`: the lease was lost | roll back; another worker owns the job |
+| `LH010` | the schema is newer than the program that migrates it | use that release or a newer one |
+| `23514` | a plain INSERT or COPY violates a constraint of the table | correct the value; the table below names each |
+| `42501` | the role lacks a right, or the name of the job is reserved | grant a role of the list above |
+
+The error of `LH001` to `LH004` also has its code as the name of a constraint, for drivers that do not pass on the
+SQLSTATE. A plain INSERT or COPY into `leasehold.job` has only the constraints of the table:
+
+| constraint | rule |
+|---|---|
+| `job_queue_form` | `queue` has 1 to 64 bytes; the functions also check its characters |
+| `job_name_form` | `name` has 1 to 200 bytes |
+| `job_tag_form` | `tag` has at most 200 bytes |
+| `job_kwargs_object`, `job_kwargs_size` | `kwargs` is a JSON object of at most 64 KiB |
+| `job_max_attempts_positive` | `max_attempts` is null or at least 1 |
+
+A negative `wait` or `after` counts as none, and one of more than ten years as ten years: a worker must be able to let
+go of its job, whatever its handler asked for.
 ";
 
 /// Name, arguments, result and comment of each function, by the parts of the page.
