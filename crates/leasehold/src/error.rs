@@ -311,7 +311,8 @@ pub enum AdminError {
     /// The role of this connection lacks the right.
     #[error(
         "{0}; reading needs the role leasehold_viewer, changing and reading kwargs and error texts \
-         need leasehold_operator: grant one of them to the role of this connection"
+         need leasehold_operator, delivering alarms needs leasehold_worker: grant one of them to the role of this \
+         connection"
     )]
     Forbidden(String),
     /// A value is at fault; the text names the remedy. Nothing was changed.
