@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use tokio_postgres::Row;
 use tokio_postgres::types::{ToSql, Type};
 
-use crate::admin::{Dead, Jobs, Queues, Schedules, Workers};
+use crate::admin::{Alarms, Dead, Jobs, Measurements, Mirrors, Queues, Schedules, Sweeps, Workers};
 use crate::builder::{LeaseholdBuilder, SchemaCheck};
 use crate::database::{
     Database,
@@ -146,6 +146,26 @@ impl Leasehold {
     /// Worker processes.
     pub fn workers(&self) -> Workers<'_> {
         Workers::of(self)
+    }
+
+    /// Sweeps: list them, pause, resume and run them, redrive their dead rows.
+    pub fn sweeps(&self) -> Sweeps<'_> {
+        Sweeps::of(self)
+    }
+
+    /// Mirrors: list them and their differences, re-index rows, order checks and rebuilds.
+    pub fn mirrors(&self) -> Mirrors<'_> {
+        Mirrors::of(self)
+    }
+
+    /// Alarms: list, acknowledge and silence them, and set the thresholds of queues.
+    pub fn alarms(&self) -> Alarms<'_> {
+        Alarms::of(self)
+    }
+
+    /// Samples of the database, and series of them.
+    pub fn measurements(&self) -> Measurements<'_> {
+        Measurements::of(self)
     }
 
     /// Runs one statement of an admin handle on a connection of the pool.

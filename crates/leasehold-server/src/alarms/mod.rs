@@ -12,10 +12,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold::alarm::{COMMAND, QUEUE, WEBHOOK};
+use leasehold::events::Events;
+use leasehold::service::{CancellationToken, Duty, run_every};
 use leasehold::worker::WorkerBuilder;
-use leasehold::{Ctx, JobError, JobResult, Leasehold, Outcome};
+use leasehold::{AdminError, Ctx, JobError, JobResult, Leasehold, Outcome};
 use tokio::task::JoinSet;
-use tokio_postgres::types::Type;
 
 use crate::exit::Failure;
 use crate::run::{Service, Stopping};
@@ -24,7 +25,7 @@ use crate::worker::{Program, Receiver, command_for_alarms, receiver_for_alarms};
 /// Timeout of the command for one notification.
 const COMMAND_LIMIT: Duration = Duration::from_secs(60);
 /// How often this process registers its receivers.
-const DECLARE_EVERY: Duration = Duration::from_secs(3600);
+const REGISTER_EVERY: Duration = Duration::from_secs(3600);
 
 /// Options of every command that can deliver alarm notifications.
 #[derive(clap::Args, Debug, Default)]
@@ -105,17 +106,9 @@ impl Ways {
             });
             carriers.spawn(run(worker, stopping.clone()));
         }
-        declare(engine, &names).await?;
-        let declaring = engine.clone();
-        let again = async move {
-            loop {
-                tokio::time::sleep(DECLARE_EVERY).await;
-                // A registration lasts for days: one that fails does no harm.
-                if let Err(failure) = declare(&declaring, &names).await {
-                    tracing::warn!(%failure, "could not register as a receiver of alarms; retried in an hour");
-                }
-            }
-        };
+        // A role without the right must not start.
+        register(engine, &names).await?;
+        let registering = Registering { engine: engine.clone(), names };
         Ok(Service::new(
             "alarms",
             format!("sends notifications {}", says.join(" and ")),
@@ -130,9 +123,13 @@ impl Ways {
                     }
                     Ok(())
                 };
+                let (duty, never) = (
+                    Duty::new("register alarm receivers", &Events::default()),
+                    CancellationToken::new(),
+                );
                 tokio::select! {
                     ended = carrying => ended,
-                    () = again => Ok(()),
+                    () = run_every(registering, duty, REGISTER_EVERY, &never) => Ok(()),
                 }
             },
         ))
@@ -162,13 +159,10 @@ impl Notice {
     ) -> Result<Option<Self>, JobError> {
         let word: serde_json::Value = serde_json::from_slice(ctx.kwargs())?;
         let raised = word["alarm"].as_i64().filter(|_| word["event"] == "raised");
-        if let Some(alarm) = raised {
-            let client = engine.pool().get().await?;
-            let sql = "select leasehold_internal.alarm_has_cleared($1)";
-            let rows = client.query_typed(sql, &[(&alarm, Type::INT8)]).await?;
-            if rows.first().is_some_and(|row| row.get(0)) {
-                return Ok(None);
-            }
+        if let Some(alarm) = raised
+            && engine.alarms().is_over(alarm).await?
+        {
+            return Ok(None);
         }
         Ok(Some(Self { engine: engine.clone(), receiver, raised }))
     }
@@ -176,19 +170,11 @@ impl Notice {
     /// Records a delivery with its alarm. The delivery counts even if recording it fails.
     async fn noted(self, result: JobResult) -> JobResult {
         if let (Ok(Outcome::Complete), Some(alarm)) = (&result, self.raised)
-            && let Err(error) = self.note(alarm).await
+            && let Err(error) = self.engine.alarms().note_delivery(alarm, self.receiver).await
         {
             tracing::warn!(%error, alarm, "the delivery of a notification could not be recorded");
         }
         result
-    }
-
-    async fn note(&self, alarm: i64) -> Result<(), JobError> {
-        let client = self.engine.pool().get().await?;
-        let sql = "select leasehold_internal.note_alarm_delivery($1, $2)";
-        let params = [(&alarm as _, Type::INT8), (&self.receiver as _, Type::TEXT)];
-        client.query_typed(sql, &params).await?;
-        Ok(())
     }
 }
 
@@ -200,11 +186,23 @@ async fn in_time(running: impl Future<Output = JobResult>) -> JobResult {
     })
 }
 
-async fn declare(engine: &Leasehold, names: &[&str]) -> Result<(), Failure> {
-    let client = engine.pool().get().await.map_err(Failure::failed)?;
+/// Keeps the receivers of this process registered: a registration ends after seven days.
+struct Registering {
+    engine: Leasehold,
+    names: Vec<&'static str>,
+}
+
+impl leasehold::service::Service for Registering {
+    type Error = AdminError;
+
+    async fn turn(&mut self) -> Result<(), AdminError> {
+        register(&self.engine, &self.names).await
+    }
+}
+
+async fn register(engine: &Leasehold, names: &[&str]) -> Result<(), AdminError> {
     for name in names {
-        let sql = "select leasehold_internal.declare_alarm_receiver($1)";
-        client.query_typed(sql, &[(name, Type::TEXT)]).await?;
+        engine.alarms().register_receiver(name).await?;
     }
     Ok(())
 }

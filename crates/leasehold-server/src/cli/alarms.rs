@@ -5,17 +5,16 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use jiff::Timestamp;
-use serde::Serialize;
-use tokio_postgres::Row;
-use tokio_postgres::types::Type;
+use leasehold::admin::{AlarmChange, AlarmInfo, Toggle, WatchChange, WatchInfo};
+use leasehold::alarm::QUEUE;
 
-use super::common::{Common, actor};
+use super::common::{Common, by};
 use super::db::Db;
 use super::known::{check_existing, check_queue};
 use super::prompt::ask_why;
 use crate::exit::Failure;
 use crate::output::{Columns, fields};
-use crate::text::{parse_duration, print_duration, relative, seconds, since};
+use crate::text::{parse_duration, print_duration, relative, since};
 
 #[derive(Subcommand, Debug)]
 pub enum Command {
@@ -25,8 +24,8 @@ pub enum Command {
         #[arg(long)]
         all: bool,
         /// List at most this many alarms
-        #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(i64).range(1..=10_000))]
-        limit: i64,
+        #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+        limit: u32,
     },
     /// Show one alarm
     Show {
@@ -89,7 +88,7 @@ pub struct WatchArgs {
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     over: Option<Duration>,
     /// Raise an alarm if more jobs wait or run; -1: never
-    #[arg(long, value_name = "JOBS", value_parser = clap::value_parser!(i64).range(-1..), allow_negative_numbers = true)]
+    #[arg(long, value_name = "JOBS", value_parser = clap::value_parser!(i64).range(-1..=i64::from(u32::MAX)), allow_negative_numbers = true)]
     max_length: Option<i64>,
     /// Leave jobs of this tag out of the length; a star at the end matches any text. Repeat for more
     #[arg(long = "bulk-tag", value_name = "TAG")]
@@ -133,15 +132,15 @@ pub async fn run(command: Command, common: &Common) -> Result<ExitCode, Failure>
     }
 }
 
-async fn list(all: bool, limit: i64, common: &Common) -> Result<ExitCode, Failure> {
+async fn list(all: bool, limit: u32, common: &Common) -> Result<ExitCode, Failure> {
     let (out, db) = (common.out(), common.db().await?);
-    let (entries, now) = (entries(&db, all, limit).await?, db.now().await?);
+    let entries = db.within(db.alarms().list(all, limit)).await?;
+    let sampled = db.within(db.measurements().sampled()).await?;
+    let now = sampled.now;
     out.list("alarms", &entries, |entries| table(entries, now))?;
     if out.is_table() {
-        let row = db.one("select at, fresh from leasehold_internal.measured()", &[]).await?;
-        let (at, fresh): (Option<Timestamp>, bool) = (row.get(0), row.get(1));
         // An empty list means "no alarms" only if samples are recent.
-        match (fresh, at) {
+        match (sampled.fresh, sampled.at) {
             (true, _) if entries.is_empty() => out.note("no alarms"),
             (true, _) => {}
             (false, Some(at)) => out.note(format!(
@@ -166,11 +165,10 @@ async fn show(id: i64, common: &Common) -> Result<ExitCode, Failure> {
 async fn ack(id: i64, why: Option<String>, common: &Common) -> Result<ExitCode, Failure> {
     let why = ask_why(why, "--why 'restarting the workers'")?;
     let db = common.db().await?;
-    let sql = "select leasehold.acknowledge_alarm($1, $2, $3)";
-    let params = [(&id as _, Type::INT8), (&actor() as _, Type::TEXT), (&why as _, Type::TEXT)];
-    if !db.one(sql, &params).await?.get::<_, bool>(0) {
-        find(&db, id).await?;
-        return Err(Failure::conflict(format!("alarm {id} is cleared")));
+    match db.within(db.alarms().acknowledge(id, &by(Some(why)))).await? {
+        AlarmChange::Done => {}
+        AlarmChange::NotFound => return Err(unknown(id)),
+        _ => return Err(Failure::conflict(format!("alarm {id} is cleared"))),
     }
     report_change(id, "acknowledged", format!("alarm {id} is acknowledged"), common)
 }
@@ -183,16 +181,9 @@ async fn silence(
 ) -> Result<ExitCode, Failure> {
     let why = ask_why(why, "--why 'the bucket moves'")?;
     let db = common.db().await?;
-    find(&db, id).await?;
-    let seconds = how_long.as_secs_f64();
-    let sql = "select leasehold.silence_alarm($1, make_interval(secs => $2), $3, $4)";
-    let params = [
-        (&id as _, Type::INT8),
-        (&seconds as _, Type::FLOAT8),
-        (&actor() as _, Type::TEXT),
-        (&why as _, Type::TEXT),
-    ];
-    db.one(sql, &params).await?;
+    if db.within(db.alarms().silence(id, how_long, &by(Some(why)))).await? != AlarmChange::Done {
+        return Err(unknown(id));
+    }
     match how_long.is_zero() {
         true => {
             report_change(id, "unsilenced", format!("alarm {id} is no longer silenced"), common)
@@ -218,13 +209,13 @@ fn report_change(
 async fn watch(args: WatchArgs, common: &Common) -> Result<ExitCode, Failure> {
     let (out, db) = (common.out(), common.db().await?);
     let sets = args.sets();
-    let Some(queue) = args.queue else {
+    let Some(queue) = args.queue.clone() else {
         if sets {
             return Err(Failure::usage(
                 "no queue is given; name one: leasehold alarms watch QUEUE",
             ));
         }
-        let watches = watches(&db).await?;
+        let watches = db.within(db.alarms().watches()).await?;
         out.list("watches", &watches, watch_table)?;
         if watches.is_empty() && out.is_table() {
             out.note("no queue has thresholds of its own; set some: leasehold alarms watch QUEUE");
@@ -237,36 +228,19 @@ async fn watch(args: WatchArgs, common: &Common) -> Result<ExitCode, Failure> {
     if !args.new_queue {
         check_queue(&db, &queue).await?;
     }
-    let over = args.over.map(|over| over.as_secs_f64());
-    if over.is_some_and(|over| !(120.0..=82_800.0).contains(&over)) {
+    let window = Duration::from_secs(120)..=Duration::from_secs(23 * 3600);
+    if args.over.is_some_and(|over| !window.contains(&over)) {
         return Err(Failure::usage("--over is out of range; give 2m to 23h"));
     }
-    let max_age = args.max_age.map(|age| age.as_secs_f64());
-    let bulk = (!args.bulk_tags.is_empty()).then_some(args.bulk_tags);
-    let sql = "select leasehold.watch_queue($1, $2, false, $3, make_interval(secs => $4), $5, $6, \
-               make_interval(secs => $7), $8, $9)";
-    let params = [
-        (&queue as _, Type::TEXT),
-        (&actor() as _, Type::TEXT),
-        (&args.min_completed as _, Type::INT8),
-        (&over as _, Type::FLOAT8),
-        (&args.max_length as _, Type::INT8),
-        (&bulk as _, Type::TEXT_ARRAY),
-        (&max_age as _, Type::FLOAT8),
-        (&args.max_dead as _, Type::INT8),
-        (&args.max_lost as _, Type::INT8),
-    ];
-    db.one(sql, &params).await?;
-    let known =
-        watches(&db).await?.into_iter().filter(|watch| watch.queue == queue).collect::<Vec<_>>();
+    db.within(db.alarms().set_watch(&queue, &args.change(), &by(None))).await?;
+    let known: Vec<_> = db.within(db.alarms().watch(&queue)).await?.into_iter().collect();
     out.list("watches", &known, watch_table)?;
     Ok(ExitCode::SUCCESS)
 }
 
 /// Shows the thresholds of one queue.
 async fn show_watch(db: &Db, queue: &str, common: &Common) -> Result<ExitCode, Failure> {
-    let watches: Vec<Watch> =
-        watches(db).await?.into_iter().filter(|watch| watch.queue == queue).collect();
+    let watches: Vec<_> = db.within(db.alarms().watch(queue)).await?.into_iter().collect();
     if watches.is_empty() {
         check_existing(db, queue).await?;
         return Err(Failure::not_found(format!("queue {queue:?} has no thresholds of its own"))
@@ -280,9 +254,7 @@ async fn show_watch(db: &Db, queue: &str, common: &Common) -> Result<ExitCode, F
 
 async fn unwatch(queue: &str, common: &Common) -> Result<ExitCode, Failure> {
     let db = common.db().await?;
-    let sql = "select leasehold.unwatch_queue($1, $2)";
-    let params = [(&queue as _, Type::TEXT), (&actor() as _, Type::TEXT)];
-    if !db.one(sql, &params).await?.get::<_, bool>(0) {
+    if db.within(db.alarms().remove_watch(queue, &by(None))).await? != Toggle::Done {
         return Err(Failure::not_found(format!("queue {queue:?} has no thresholds of its own"))
             .hint("list thresholds: leasehold alarms watch"));
     }
@@ -295,8 +267,7 @@ async fn unwatch(queue: &str, common: &Common) -> Result<ExitCode, Failure> {
 
 async fn test(common: &Common) -> Result<ExitCode, Failure> {
     let db = common.db().await?;
-    let row = db.one("select leasehold_internal.test_alarm($1)", &[(&actor(), Type::TEXT)]).await?;
-    let receivers: i32 = row.get(0);
+    let receivers = db.within(db.alarms().test(&by(None))).await?;
     if receivers == 0 {
         return Err(Failure::conflict("no receiver of alarms is registered").hint(
             "start leasehold console or leasehold serve with --alarm-webhook URL or --alarm-command COMMAND",
@@ -305,124 +276,58 @@ async fn test(common: &Common) -> Result<ExitCode, Failure> {
     let answer = serde_json::json!({ "receivers": receivers, "result": "sent" });
     common.out().one("test", &answer, |_| {
         format!(
-            "enqueued for {}; follow the jobs: leasehold jobs list --queue leasehold.alarms",
-            crate::text::count(usize::try_from(receivers).unwrap_or(0), "receiver")
+            "enqueued for {}; follow the jobs: leasehold jobs list --queue {QUEUE}",
+            crate::text::count(receivers as usize, "receiver")
         )
     })?;
     Ok(ExitCode::SUCCESS)
 }
 
-#[derive(Serialize)]
-struct Entry {
-    id: String,
-    rule: String,
-    subject: String,
-    state: String,
-    raised_at: Timestamp,
-    cleared_at: Option<Timestamp>,
-    seen_at: Timestamp,
-    value: f64,
-    threshold: f64,
-    summary: String,
-    acknowledged_at: Option<Timestamp>,
-    acknowledged_by: Option<String>,
-    acknowledged_why: Option<String>,
-    silenced_until: Option<Timestamp>,
-    silenced_by: Option<String>,
-    silenced_why: Option<String>,
-    /// When notifications were enqueued; `None`: there was no receiver.
-    notified_at: Option<Timestamp>,
-    /// When the first receiver accepted its notification.
-    delivered_at: Option<Timestamp>,
-    delivered_by: Option<String>,
+async fn find(db: &Db, id: i64) -> Result<AlarmInfo, Failure> {
+    db.within(db.alarms().get(id)).await?.ok_or_else(|| unknown(id))
 }
 
-/// The thresholds of a queue.
-#[derive(Serialize)]
-struct Watch {
-    queue: String,
-    off: bool,
-    min_completed: i64,
-    over_seconds: f64,
-    max_length: Option<i64>,
-    bulk_tags: Vec<String>,
-    max_age_seconds: Option<f64>,
-    max_dead: i64,
-    max_lost: i64,
-    since: Timestamp,
-    changed_by: String,
+fn unknown(id: i64) -> Failure {
+    Failure::not_found(format!("there is no alarm {id}"))
+        .hint("list alarms: leasehold alarms list --all")
 }
 
-/// Returns the active alarms, with `all` also the cleared ones. The latest first.
-async fn entries(db: &Db, all: bool, limit: i64) -> Result<Vec<Entry>, Failure> {
-    let sql = "select * from leasehold.alarms where $1 or cleared_at is null \
-               order by raised_at desc, id desc limit $2";
-    let rows = db.query(sql, &[(&all, Type::BOOL), (&limit, Type::INT8)]).await?;
-    Ok(rows.iter().map(read).collect())
-}
-
-async fn find(db: &Db, id: i64) -> Result<Entry, Failure> {
-    let sql = "select * from leasehold.alarms where id = $1";
-    let rows = db.query(sql, &[(&id, Type::INT8)]).await?;
-    rows.first().map(read).ok_or_else(|| {
-        Failure::not_found(format!("there is no alarm {id}"))
-            .hint("list alarms: leasehold alarms list --all")
-    })
-}
-
-fn read(row: &Row) -> Entry {
-    Entry {
-        id: row.get::<_, i64>("id").to_string(),
-        rule: row.get("rule"),
-        subject: row.get("subject"),
-        state: row.get("state"),
-        raised_at: row.get("raised_at"),
-        cleared_at: row.get("cleared_at"),
-        seen_at: row.get("seen_at"),
-        value: row.get("value"),
-        threshold: row.get("threshold"),
-        summary: row.get("summary"),
-        acknowledged_at: row.get("acknowledged_at"),
-        acknowledged_by: row.get("acknowledged_by"),
-        acknowledged_why: row.get("acknowledged_why"),
-        silenced_until: row.get("silenced_until"),
-        silenced_by: row.get("silenced_by"),
-        silenced_why: row.get("silenced_why"),
-        notified_at: row.get("notified_at"),
-        delivered_at: row.get("delivered_at"),
-        delivered_by: row.get("delivered_by"),
+impl WatchArgs {
+    fn change(&self) -> WatchChange {
+        let mut change = WatchChange::new();
+        if let Some(jobs) = self.min_completed {
+            change = change.min_completed(jobs);
+        }
+        if let Some(over) = self.over {
+            change = change.over(over);
+        }
+        if let Some(jobs) = self.max_length {
+            change = change.max_length(u32::try_from(jobs).ok());
+        }
+        if !self.bulk_tags.is_empty() {
+            change = change.bulk_tags(&self.bulk_tags);
+        }
+        if let Some(age) = self.max_age {
+            change = change.max_age(Some(age).filter(|age| !age.is_zero()));
+        }
+        if let Some(jobs) = self.max_dead {
+            change = change.max_dead(jobs);
+        }
+        if let Some(jobs) = self.max_lost {
+            change = change.max_lost(jobs);
+        }
+        change
     }
 }
 
-async fn watches(db: &Db) -> Result<Vec<Watch>, Failure> {
-    let sql = "select queue, off, min_completed, extract(epoch from over)::float8 as over_seconds, \
-               max_length, bulk_tags, extract(epoch from max_age)::float8 as max_age_seconds, \
-               max_dead, max_lost, since, changed_by from leasehold_internal.watch order by queue limit 10000";
-    let rows = db.query(sql, &[]).await?;
-    let read = |row: &Row| Watch {
-        queue: row.get("queue"),
-        off: row.get("off"),
-        min_completed: row.get("min_completed"),
-        over_seconds: row.get("over_seconds"),
-        max_length: row.get("max_length"),
-        bulk_tags: row.get("bulk_tags"),
-        max_age_seconds: row.get("max_age_seconds"),
-        max_dead: row.get("max_dead"),
-        max_lost: row.get("max_lost"),
-        since: row.get("since"),
-        changed_by: row.get("changed_by"),
-    };
-    Ok(rows.iter().map(read).collect())
-}
-
-fn table(entries: &[Entry], now: Timestamp) -> Columns {
+fn table(entries: &[AlarmInfo], now: Timestamp) -> Columns {
     let mut columns = Columns::new(&["ID", "RULE", "SUBJECT", "STATE", "SINCE", "WHAT"]);
     for entry in entries {
         columns.row([
-            entry.id.clone(),
+            entry.id.to_string(),
             entry.rule.clone(),
             entry.subject.clone(),
-            entry.state.clone(),
+            entry.state.to_string(),
             relative(entry.raised_at, now),
             entry.summary.clone(),
         ]);
@@ -430,7 +335,7 @@ fn table(entries: &[Entry], now: Timestamp) -> Columns {
     columns
 }
 
-fn text(entry: &Entry, now: Timestamp) -> String {
+fn text(entry: &AlarmInfo, now: Timestamp) -> String {
     let when = |at: Option<Timestamp>| match at {
         Some(at) => format!("{at} ({})", relative(at, now)),
         None => String::new(),
@@ -441,10 +346,10 @@ fn text(entry: &Entry, now: Timestamp) -> String {
         (None, _) => String::new(),
     };
     fields(&[
-        ("alarm", entry.id.clone()),
+        ("alarm", entry.id.to_string()),
         ("rule", entry.rule.clone()),
         ("subject", entry.subject.clone()),
-        ("state", entry.state.clone()),
+        ("state", entry.state.to_string()),
         ("what", entry.summary.clone()),
         ("value", entry.value.to_string()),
         ("threshold", entry.threshold.to_string()),
@@ -460,7 +365,7 @@ fn text(entry: &Entry, now: Timestamp) -> String {
 }
 
 /// Describes whether a receiver was notified of the alarm, and when.
-fn notified(entry: &Entry, now: Timestamp) -> String {
+fn notified(entry: &AlarmInfo, now: Timestamp) -> String {
     match (entry.delivered_at, entry.notified_at) {
         (Some(at), _) => {
             let receiver = entry.delivered_by.as_deref().unwrap_or("an unknown receiver");
@@ -471,7 +376,7 @@ fn notified(entry: &Entry, now: Timestamp) -> String {
             relative(at, now)
         ),
         (None, Some(at)) => format!(
-            "not yet; enqueued {}, see: leasehold jobs list --queue leasehold.alarms",
+            "not yet; enqueued {}, see: leasehold jobs list --queue {QUEUE}",
             relative(at, now)
         ),
         (None, None) if entry.silenced_until.is_some_and(|until| until > now) => {
@@ -484,7 +389,7 @@ fn notified(entry: &Entry, now: Timestamp) -> String {
     }
 }
 
-fn watch_table(watches: &[Watch]) -> Columns {
+fn watch_table(watches: &[WatchInfo]) -> Columns {
     let mut columns =
         Columns::new(&["QUEUE", "COMPLETED", "LENGTH", "WITHOUT", "AGE", "DEAD", "LOST", "BY"]);
     let off = || "-".to_owned();
@@ -495,11 +400,11 @@ fn watch_table(watches: &[Watch]) -> Columns {
             name,
             match watch.min_completed {
                 0 => off(),
-                least => format!(">= {least} in {}", seconds(watch.over_seconds)),
+                least => format!(">= {least} in {}", print_duration(watch.over)),
             },
             watch.max_length.map_or_else(off, |most| format!("<= {most}")),
             watch.bulk_tags.join(", "),
-            watch.max_age_seconds.map_or_else(off, |most| format!("<= {}", seconds(most))),
+            watch.max_age.map_or_else(off, |most| format!("<= {}", print_duration(most))),
             counted(watch.max_dead),
             counted(watch.max_lost),
             watch.changed_by.clone(),

@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use leasehold::AdminError;
-use leasehold::admin::{Dead, Jobs, Queues, Schedules, Workers};
+use leasehold::admin::{
+    Alarms, Dead, Jobs, Measurements, Mirrors, Queues, Schedules, Sweeps, Workers,
+};
 use leasehold::database::Session;
 use tokio_postgres::Row;
 use tokio_postgres::types::{ToSql, Type};
@@ -70,6 +72,22 @@ impl Db {
 
     pub fn workers(&self) -> Workers<'_> {
         Workers::on(&self.session)
+    }
+
+    pub fn sweeps(&self) -> Sweeps<'_> {
+        Sweeps::on(&self.session)
+    }
+
+    pub fn mirrors(&self) -> Mirrors<'_> {
+        Mirrors::on(&self.session)
+    }
+
+    pub fn alarms(&self) -> Alarms<'_> {
+        Alarms::on(&self.session)
+    }
+
+    pub fn measurements(&self) -> Measurements<'_> {
+        Measurements::on(&self.session)
     }
 
     /// Waits for a call of a handle, up to the timeout of the command.

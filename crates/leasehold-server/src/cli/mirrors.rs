@@ -6,11 +6,9 @@ use std::process::ExitCode;
 
 use clap::Subcommand;
 use jiff::Timestamp;
-use serde::Serialize;
-use tokio_postgres::Row;
-use tokio_postgres::types::Type;
+use leasehold::admin::{MirrorInfo, MirrorOrder, Reindex};
 
-use super::common::{Common, actor};
+use super::common::{Common, by};
 use super::db::Db;
 use super::prompt::confirm;
 use crate::exit::Failure;
@@ -31,8 +29,8 @@ pub enum Command {
         /// Name of the mirror
         name: String,
         /// List at most this many rows
-        #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(i64).range(1..=100_000))]
-        limit: i64,
+        #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+        limit: u32,
     },
     /// Order a worker to compare rows with the store, and to write those that differ
     #[command(
@@ -94,7 +92,7 @@ pub async fn run(command: Command, common: &Common) -> Result<ExitCode, Failure>
         Command::Reindex { name, keys, force, priority } => {
             reindex(&name, &keys, force, priority, common).await
         }
-        Command::Check { name } => order(&name, "check", common).await,
+        Command::Check { name } => order(&name, MirrorOrder::Check, common).await,
         Command::Rebuild { name } => rebuild(&name, common).await,
         Command::Rollback { name } => rollback(&name, common).await,
         Command::Drop { name, yes } => drop_second(&name, yes, common).await,
@@ -103,7 +101,7 @@ pub async fn run(command: Command, common: &Common) -> Result<ExitCode, Failure>
 
 async fn list(common: &Common) -> Result<ExitCode, Failure> {
     let (out, db) = (common.out(), common.db().await?);
-    let (entries, now) = (entries(&db).await?, db.now().await?);
+    let (entries, now) = (db.within(db.mirrors().list()).await?, db.now().await?);
     out.list("mirrors", &entries, |entries| table(entries, now))?;
     if entries.is_empty() && out.is_table() {
         out.note("no mirrors; a mirror is listed once it is installed");
@@ -121,10 +119,11 @@ async fn show(name: &str, common: &Common) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-async fn differing(name: &str, limit: i64, common: &Common) -> Result<ExitCode, Failure> {
+async fn differing(name: &str, limit: u32, common: &Common) -> Result<ExitCode, Failure> {
     let (out, db) = (common.out(), common.db().await?);
     find(&db, name).await?;
-    let (rows, now) = (differences(&db, name, limit).await?, db.now().await?);
+    let rows = db.within(db.mirrors().differences(name, limit)).await?;
+    let now = db.now().await?;
     out.list("differences", &rows, |rows| {
         let mut columns = Columns::new(&["KEY", "KIND", "TABLE", "STORE", "SINCE", "REPAIRS"]);
         let version = |version: Option<i64>| version.map(|v| v.to_string()).unwrap_or_default();
@@ -155,14 +154,8 @@ async fn reindex(
 ) -> Result<ExitCode, Failure> {
     let (out, db) = (common.out(), common.db().await?);
     find(&db, name).await?;
-    let sql = "select leasehold.reindex_mirror($1, $2, 'mirrors reindex', $3, $4)";
-    let params = [
-        (&name as _, Type::TEXT),
-        (&keys as _, Type::TEXT_ARRAY),
-        (&priority as _, Type::INT4),
-        (&force as _, Type::BOOL),
-    ];
-    let made: i64 = db.one(sql, &params).await?.get(0);
+    let how = Reindex::new().tag("mirrors reindex").priority(priority).force(force);
+    let made = db.within(db.mirrors().reindex(name, keys, &how)).await?;
     let answer = serde_json::json!({ "name": name, "jobs": made });
     out.one("mirror", &answer, |_| {
         format!("{} will be compared with the store", count(keys.len(), "row"))
@@ -178,7 +171,7 @@ async fn rebuild(name: &str, common: &Common) -> Result<ExitCode, Failure> {
         ))
         .hint(format!("remove that set first: leasehold mirrors drop {name}")));
     }
-    order(name, "rebuild", common).await
+    order(name, MirrorOrder::Rebuild, common).await
 }
 
 async fn rollback(name: &str, common: &Common) -> Result<ExitCode, Failure> {
@@ -186,7 +179,7 @@ async fn rollback(name: &str, common: &Common) -> Result<ExitCode, Failure> {
     if entry.phase != "swapped" {
         return Err(Failure::conflict(format!("mirror {name} has no former set to return to")));
     }
-    order(name, "rollback", common).await
+    order(name, MirrorOrder::Rollback, common).await
 }
 
 async fn drop_second(name: &str, yes: bool, common: &Common) -> Result<ExitCode, Failure> {
@@ -197,110 +190,30 @@ async fn drop_second(name: &str, yes: bool, common: &Common) -> Result<ExitCode,
     if !yes {
         confirm(&format!("remove the set {second} of mirror {name}?"))?;
     }
-    order(name, "drop", common).await
+    order(name, MirrorOrder::Drop, common).await
 }
 
 /// Enqueues a job for a worker that has the store.
-async fn order(name: &str, what: &str, common: &Common) -> Result<ExitCode, Failure> {
+async fn order(name: &str, order: MirrorOrder, common: &Common) -> Result<ExitCode, Failure> {
     let (out, db) = (common.out(), common.db().await?);
-    let entry = find(&db, name).await?;
-    let sql = "select leasehold.order_mirror($1, $2, $3)";
-    let params = [(&name as _, Type::TEXT), (&what as _, Type::TEXT), (&actor() as _, Type::TEXT)];
-    let job: Option<i64> = db.one(sql, &params).await?.get(0);
-    let Some(job) = job else {
+    find(&db, name).await?;
+    let Some(job) = db.within(db.mirrors().order(name, order, &by(None))).await? else {
         return Err(Failure::not_found(format!("there is no mirror {name:?}")));
     };
-    let answer = serde_json::json!({ "name": name, "order": what, "job": job });
-    out.one("order", &answer, |_| format!("{what} of mirror {name} is enqueued as job {job}"))?;
-    if !has_worker(&db, &entry).await? {
+    let answer = serde_json::json!({ "name": name, "order": order.as_str(), "job": job.0 });
+    out.one("order", &answer, |_| format!("{order} of mirror {name} is enqueued as job {job}"))?;
+    if !db.within(db.mirrors().is_worked(name)).await? {
         out.warn(format!("no live worker declares mirror {name}: start one; the job waits"));
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// Returns whether a live worker handles the jobs of the mirror.
-async fn has_worker(db: &Db, entry: &Entry) -> Result<bool, Failure> {
-    let sql = "select exists (select from leasehold.workers w \
-                where w.state = 'alive' and $1 = any (w.names) and $2 = any (w.queues))";
-    let params = [(&entry.job_name as _, Type::TEXT), (&entry.queue as _, Type::TEXT)];
-    Ok(db.one(sql, &params).await?.get(0))
-}
-
-#[derive(Serialize)]
-struct Entry {
-    name: String,
-    table_name: String,
-    queue: String,
-    job_name: String,
-    phase: String,
-    serving: Option<String>,
-    second: Option<String>,
-    rebuild_rows: i64,
-    rebuild_started_at: Option<Timestamp>,
-    rebuild_ended_at: Option<Timestamp>,
-    round_started_at: Option<Timestamp>,
-    round_rows: i64,
-    compared_at: Option<Timestamp>,
-    rows_compared: i64,
-    repaired: i64,
-    repaired_total: i64,
-    rounds: i64,
-    /// The store has every change that was committed before this.
-    equal_as_of: Option<Timestamp>,
-    differences: i64,
-    oldest_difference: Option<Timestamp>,
-    tombstones: i64,
-}
-
-/// A row that differs.
-#[derive(Serialize)]
-struct Difference {
-    key: String,
-    kind: String,
-    source_version: Option<i64>,
-    held_version: Option<i64>,
-    first_seen: Timestamp,
-    repairs: i32,
-}
-
-/// Returns every mirror, by name.
-async fn entries(db: &Db) -> Result<Vec<Entry>, Failure> {
-    let rows = db.query(include_str!("../../queries/mirrors.sql"), &[]).await?;
-    Ok(rows.iter().map(read).collect())
-}
-
-fn read(row: &Row) -> Entry {
-    Entry {
-        name: row.get("name"),
-        table_name: row.get("table_name"),
-        queue: row.get("queue"),
-        job_name: row.get("job_name"),
-        phase: row.get("phase"),
-        serving: row.get("serving"),
-        second: row.get("second"),
-        rebuild_rows: row.get("rebuild_rows"),
-        rebuild_started_at: row.get("rebuild_started_at"),
-        rebuild_ended_at: row.get("rebuild_ended_at"),
-        round_started_at: row.get("round_started_at"),
-        round_rows: row.get("round_rows"),
-        compared_at: row.get("compared_at"),
-        rows_compared: row.get("rows_compared"),
-        repaired: row.get("repaired"),
-        repaired_total: row.get("repaired_total"),
-        rounds: row.get("rounds"),
-        equal_as_of: row.get("equal_as_of"),
-        differences: row.get("differences"),
-        oldest_difference: row.get("oldest_difference"),
-        tombstones: row.get("tombstones"),
-    }
-}
-
 /// Finds a mirror by name; the error names the nearest known one.
-async fn find(db: &Db, name: &str) -> Result<Entry, Failure> {
-    let mut entries = entries(db).await?;
-    if let Some(at) = entries.iter().position(|entry| entry.name == name) {
-        return Ok(entries.swap_remove(at));
+async fn find(db: &Db, name: &str) -> Result<MirrorInfo, Failure> {
+    if let Some(entry) = db.within(db.mirrors().get(name)).await? {
+        return Ok(entry);
     }
+    let entries = db.within(db.mirrors().list()).await?;
     let known: Vec<String> = entries.into_iter().map(|entry| entry.name).collect();
     let failure = Failure::not_found(format!("there is no mirror {name:?}"));
     Err(match nearest(name, &known) {
@@ -312,43 +225,25 @@ async fn find(db: &Db, name: &str) -> Result<Entry, Failure> {
     })
 }
 
-/// Returns the rows that differ, the oldest first.
-async fn differences(db: &Db, name: &str, limit: i64) -> Result<Vec<Difference>, Failure> {
-    let sql = "select key, kind, source_version, held_version, first_seen, repairs \
-                 from leasehold_internal.mirror_difference where mirror = $1 order by first_seen, key limit $2";
-    let rows = db.query(sql, &[(&name, Type::TEXT), (&limit, Type::INT8)]).await?;
-    let read = |row: &Row| Difference {
-        key: row.get("key"),
-        kind: row.get("kind"),
-        source_version: row.get("source_version"),
-        held_version: row.get("held_version"),
-        first_seen: row.get("first_seen"),
-        repairs: row.get("repairs"),
-    };
-    Ok(rows.iter().map(read).collect())
-}
-
-impl Entry {
-    /// Describes the second set: under construction, or kept for a rollback.
-    fn phase_in_words(&self) -> String {
-        let second = self.second.as_deref().unwrap_or_default();
-        match self.phase.as_str() {
-            "building" => format!("building {second}, {} rows so far", self.rebuild_rows),
-            "verifying" => format!("comparing {second} before the swap"),
-            "swapped" => format!("rebuilt; {second} is kept for a rollback"),
-            _ => String::new(),
-        }
-    }
-
-    fn equal_in_words(&self, now: Timestamp) -> String {
-        match self.equal_as_of {
-            Some(at) => relative(at, now),
-            None => "not yet".to_owned(),
-        }
+/// Describes the second set: under construction, or kept for a rollback.
+fn phase_in_words(entry: &MirrorInfo) -> String {
+    let second = entry.second.as_deref().unwrap_or_default();
+    match entry.phase.as_str() {
+        "building" => format!("building {second}, {} rows so far", entry.rebuild_rows),
+        "verifying" => format!("comparing {second} before the swap"),
+        "swapped" => format!("rebuilt; {second} is kept for a rollback"),
+        _ => String::new(),
     }
 }
 
-fn table(entries: &[Entry], now: Timestamp) -> Columns {
+fn equal_in_words(entry: &MirrorInfo, now: Timestamp) -> String {
+    match entry.equal_as_of {
+        Some(at) => relative(at, now),
+        None => "not yet".to_owned(),
+    }
+}
+
+fn table(entries: &[MirrorInfo], now: Timestamp) -> Columns {
     let mut columns = Columns::new(&[
         "NAME",
         "TABLE",
@@ -363,18 +258,18 @@ fn table(entries: &[Entry], now: Timestamp) -> Columns {
         columns.row([
             entry.name.clone(),
             entry.table_name.clone(),
-            entry.equal_in_words(now),
+            equal_in_words(entry, now),
             entry.rows_compared.to_string(),
             entry.repaired_total.to_string(),
             entry.differences.to_string(),
             entry.serving.clone().unwrap_or_default(),
-            entry.phase_in_words(),
+            phase_in_words(entry),
         ]);
     }
     columns
 }
 
-fn text(entry: &Entry, now: Timestamp) -> String {
+fn text(entry: &MirrorInfo, now: Timestamp) -> String {
     let when = |at: Option<Timestamp>| match at {
         Some(at) => format!("{at} ({})", relative(at, now)),
         None => String::new(),
@@ -400,7 +295,7 @@ fn text(entry: &Entry, now: Timestamp) -> String {
         ("oldest difference", when(entry.oldest_difference)),
         ("deletions kept", entry.tombstones.to_string()),
         ("serving", entry.serving.clone().unwrap_or_default()),
-        ("rebuild", entry.phase_in_words()),
+        ("rebuild", phase_in_words(entry)),
         ("rebuild began", when(entry.rebuild_started_at)),
         ("rebuild ended", when(entry.rebuild_ended_at)),
     ])

@@ -4,17 +4,15 @@ use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 use jiff::Timestamp;
+use leasehold::admin::{SweepInfo, Toggle};
 use leasehold::sweep::{SweepError, WatchdogRun, run_watchdog};
-use serde::Serialize;
-use tokio_postgres::Row;
-use tokio_postgres::types::Type;
 
-use super::common::{Common, actor};
+use super::common::{Common, actor, by};
 use super::db::Db;
 use super::prompt::{ask_why, confirm};
 use crate::exit::Failure;
 use crate::output::{Columns, fields};
-use crate::text::{count, nearest, relative, seconds};
+use crate::text::{count, nearest, print_duration, relative};
 
 #[derive(Subcommand, Debug)]
 pub enum Command {
@@ -78,8 +76,8 @@ pub struct DeadArgs {
     #[arg(long, value_name = "KEY")]
     after: Option<String>,
     /// List at most this many rows
-    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(i64).range(1..=100_000))]
-    limit: i64,
+    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    limit: u32,
 }
 
 #[derive(Args, Debug)]
@@ -102,8 +100,6 @@ pub struct RedriveArgs {
 
 /// More rows than this need a confirmation.
 const ASK_ABOVE: i64 = 100;
-/// Rows changed per statement.
-const STEP: i32 = 1000;
 
 pub async fn run(command: Command, common: &Common) -> Result<ExitCode, Failure> {
     match command {
@@ -120,7 +116,7 @@ pub async fn run(command: Command, common: &Common) -> Result<ExitCode, Failure>
 
 async fn list(common: &Common) -> Result<ExitCode, Failure> {
     let (out, db) = (common.out(), common.db().await?);
-    let (entries, now) = (entries(&db).await?, db.now().await?);
+    let (entries, now) = (db.within(db.sweeps().list()).await?, db.now().await?);
     out.list("sweeps", &entries, |entries| table(entries, now))?;
     if entries.is_empty() && out.is_table() {
         out.note("no sweeps; a sweep is listed once a worker that declares it has started");
@@ -131,42 +127,31 @@ async fn list(common: &Common) -> Result<ExitCode, Failure> {
 async fn show(name: &str, common: &Common) -> Result<ExitCode, Failure> {
     let (out, db) = (common.out(), common.db().await?);
     let (entry, now) = (find(&db, name).await?, db.now().await?);
-    let claims = claims(&db, name).await?;
-    let mut answer = serde_json::to_value(&entry).map_err(Failure::failed)?;
-    if let Some(fields) = answer.as_object_mut() {
-        fields.insert("claimed_now".to_owned(), serde_json::json!(claims.rows));
-        fields.insert("oldest_claim_at".to_owned(), serde_json::json!(claims.oldest_at));
-        fields.insert("claims_counted_at".to_owned(), serde_json::json!(claims.counted_at));
-    }
-    out.one("sweep", &answer, |_| text(&entry, &claims, now))?;
+    out.one("sweep", &entry, |entry| text(entry, now))?;
     Ok(ExitCode::SUCCESS)
 }
 
 async fn pause(name: &str, why: Option<String>, common: &Common) -> Result<ExitCode, Failure> {
     let why = ask_why(why, "--why 'the bucket is down'")?;
     let db = common.db().await?;
-    let sql = "select leasehold.pause_sweep($1, $2, $3)";
-    let params = [(&name as _, Type::TEXT), (&actor() as _, Type::TEXT), (&why as _, Type::TEXT)];
-    let changed = db.one(sql, &params).await?.get(0);
-    report_change(name, changed, "paused", &db, common).await
+    let paused = db.within(db.sweeps().pause(name, &by(Some(why)))).await?;
+    report_change(name, paused, "paused", &db, common).await
 }
 
 async fn resume(name: &str, common: &Common) -> Result<ExitCode, Failure> {
     let db = common.db().await?;
-    let sql = "select leasehold.resume_sweep($1, $2)";
-    let params = [(&name as _, Type::TEXT), (&actor() as _, Type::TEXT)];
-    let changed = db.one(sql, &params).await?.get(0);
-    report_change(name, changed, "resumed", &db, common).await
+    let resumed = db.within(db.sweeps().resume(name, &by(None))).await?;
+    report_change(name, resumed, "resumed", &db, common).await
 }
 
 async fn report_change(
     name: &str,
-    changed: bool,
+    changed: Toggle,
     done: &str,
     db: &Db,
     common: &Common,
 ) -> Result<ExitCode, Failure> {
-    if !changed {
+    if changed != Toggle::Done {
         find(db, name).await?;
         let already = if done == "paused" { "already paused" } else { "not paused" };
         return Err(Failure::conflict(format!("sweep {name} is {already}")));
@@ -179,8 +164,7 @@ async fn report_change(
 async fn run_now(name: &str, common: &Common) -> Result<ExitCode, Failure> {
     let (out, db) = (common.out(), common.db().await?);
     let entry = find(&db, name).await?;
-    let sql = "select leasehold.run_sweep($1, $2)";
-    db.one(sql, &[(&name, Type::TEXT), (&actor(), Type::TEXT)]).await?;
+    db.within(db.sweeps().run_now(name, &by(None))).await?;
     let answer = serde_json::json!({ "name": name, "result": "due" });
     out.one("sweep", &answer, |_| format!("sweep {name} is due; its workers run it"))?;
     if entry.paused_at.is_some() {
@@ -232,7 +216,8 @@ async fn watchdog(name: &str, common: &Common) -> Result<ExitCode, Failure> {
 async fn dead(args: DeadArgs, common: &Common) -> Result<ExitCode, Failure> {
     let (out, db) = (common.out(), common.db().await?);
     find(&db, &args.name).await?;
-    let rows = dead_rows(&db, &args.name, args.after.as_deref(), args.limit).await?;
+    let sweeps = db.sweeps();
+    let rows = db.within(sweeps.dead(&args.name, args.after.as_deref(), args.limit)).await?;
     let now = db.now().await?;
     out.list("rows", &rows, |rows| {
         let mut columns = Columns::new(&["KEY", "ATTEMPTS", "DIED", "ERROR"]);
@@ -249,7 +234,7 @@ async fn dead(args: DeadArgs, common: &Common) -> Result<ExitCode, Failure> {
     if out.is_table() {
         match rows.last() {
             None => out.note("no dead rows"),
-            Some(last) if rows.len() as i64 == args.limit => {
+            Some(last) if rows.len() == args.limit as usize => {
                 out.note(format!("more may follow: --after {:?}", last.key));
             }
             Some(_) => {}
@@ -274,23 +259,12 @@ async fn redrive(args: RedriveArgs, common: &Common) -> Result<ExitCode, Failure
     if wanted > ASK_ABOVE && !args.yes {
         confirm(&format!("redrive {}?", amount(wanted)))?;
     }
-    let keys = (!args.all).then_some(&args.keys);
-    let (actor, mut moved) = (actor(), 0);
+    let keys = (!args.all).then_some(&args.keys[..]);
+    let (by, mut moved) = (by(None), 0);
     loop {
-        let rows = db
-            .query(
-                "select leasehold.redrive_sweep($1, $2, $3, $4)",
-                &[
-                    (&args.name, Type::TEXT),
-                    (&keys, Type::TEXT_ARRAY),
-                    (&actor, Type::TEXT),
-                    (&STEP, Type::INT4),
-                ],
-            )
-            .await?;
-        moved += rows.len() as i64;
-        if rows.is_empty() {
-            break;
+        match db.within(db.sweeps().redrive(&args.name, keys, &by)).await? {
+            0 => break,
+            some => moved += some.cast_signed(),
         }
     }
     if moved == 0 && !args.all {
@@ -302,78 +276,12 @@ async fn redrive(args: RedriveArgs, common: &Common) -> Result<ExitCode, Failure
     Ok(ExitCode::SUCCESS)
 }
 
-#[derive(Serialize)]
-struct Entry {
-    name: String,
-    table_name: String,
-    state: String,
-    cron: Option<String>,
-    zone: Option<String>,
-    every_seconds: Option<f64>,
-    next_run_at: Timestamp,
-    run_started_at: Option<Timestamp>,
-    run_ended_at: Option<Timestamp>,
-    watchdog_ran_at: Option<Timestamp>,
-    paused_at: Option<Timestamp>,
-    paused_by: Option<String>,
-    paused_why: Option<String>,
-    rows_claimed: i64,
-    rows_finished: i64,
-    rows_failed: i64,
-    rows_lost: i64,
-    rows_reset: i64,
-    /// Rows that failed and are retried.
-    failing: i64,
-    dead: i64,
-}
-
-/// A dead row.
-#[derive(Serialize)]
-struct DeadRow {
-    key: String,
-    attempts: i32,
-    last_error: String,
-    failed_at: Timestamp,
-    dead_at: Timestamp,
-}
-
-/// Returns every sweep, by name.
-async fn entries(db: &Db) -> Result<Vec<Entry>, Failure> {
-    let rows = db.query(include_str!("../../queries/sweeps.sql"), &[]).await?;
-    Ok(rows.iter().map(read).collect())
-}
-
-fn read(row: &Row) -> Entry {
-    Entry {
-        name: row.get("name"),
-        table_name: row.get("table_name"),
-        state: row.get("state"),
-        cron: row.get("cron"),
-        zone: row.get("zone"),
-        every_seconds: row.get("every_seconds"),
-        next_run_at: row.get("next_run_at"),
-        run_started_at: row.get("run_started_at"),
-        run_ended_at: row.get("run_ended_at"),
-        watchdog_ran_at: row.get("watchdog_ran_at"),
-        paused_at: row.get("paused_at"),
-        paused_by: row.get("paused_by"),
-        paused_why: row.get("paused_why"),
-        rows_claimed: row.get("rows_claimed"),
-        rows_finished: row.get("rows_finished"),
-        rows_failed: row.get("rows_failed"),
-        rows_lost: row.get("rows_lost"),
-        rows_reset: row.get("rows_reset"),
-        failing: row.get("failing"),
-        dead: row.get("dead"),
-    }
-}
-
 /// Finds a sweep by name; the error names the nearest known one.
-async fn find(db: &Db, name: &str) -> Result<Entry, Failure> {
-    let mut entries = entries(db).await?;
-    if let Some(at) = entries.iter().position(|entry| entry.name == name) {
-        return Ok(entries.swap_remove(at));
+async fn find(db: &Db, name: &str) -> Result<SweepInfo, Failure> {
+    if let Some(entry) = db.within(db.sweeps().get(name)).await? {
+        return Ok(entry);
     }
+    let entries = db.within(db.sweeps().list()).await?;
     let known: Vec<String> = entries.into_iter().map(|entry| entry.name).collect();
     let failure = Failure::not_found(format!("there is no sweep {name:?}"));
     Err(match nearest(name, &known) {
@@ -384,64 +292,29 @@ async fn find(db: &Db, name: &str) -> Result<Entry, Failure> {
     })
 }
 
-/// The last count of a sweep's watchdog.
-struct Claims {
-    /// `None`: it has not counted yet.
-    rows: Option<i64>,
-    oldest_at: Option<Timestamp>,
-    counted_at: Option<Timestamp>,
-}
-
-/// Returns how many rows are claimed, as the watchdog counted them. This does not read the swept table:
-/// it belongs to the role that declared the sweep, and its code would run with the operator's rights.
-async fn claims(db: &Db, name: &str) -> Result<Claims, Failure> {
-    let sql = "select claimed_now, oldest_claim_at, claims_counted_at from leasehold_internal.sweep where name = $1";
-    let row = db.one(sql, &[(&name, Type::TEXT)]).await?;
-    Ok(Claims { rows: row.get(0), oldest_at: row.get(1), counted_at: row.get(2) })
-}
-
-async fn dead_rows(
-    db: &Db,
-    name: &str,
-    after: Option<&str>,
-    limit: i64,
-) -> Result<Vec<DeadRow>, Failure> {
-    let params = [(&name as _, Type::TEXT), (&after as _, Type::TEXT), (&limit as _, Type::INT8)];
-    let rows = db.query(include_str!("../../queries/sweep_dead.sql"), &params).await?;
-    let read = |row: &Row| DeadRow {
-        key: row.get("key"),
-        attempts: row.get("attempts"),
-        last_error: row.get("last_error"),
-        failed_at: row.get("failed_at"),
-        dead_at: row.get("dead_at"),
-    };
-    Ok(rows.iter().map(read).collect())
-}
-
-impl Entry {
-    fn clock(&self) -> String {
-        match (&self.cron, &self.zone, self.every_seconds) {
-            (Some(cron), Some(zone), _) => format!("{cron} ({zone})"),
-            (_, _, Some(pause)) => format!("continuous, {} apart", seconds(pause)),
-            _ => String::new(),
-        }
-    }
-
-    fn state_in_words(&self, now: Timestamp) -> String {
-        let since = |at: Option<Timestamp>| at.map(|at| relative(at, now)).unwrap_or_default();
-        match self.state.as_str() {
-            "paused" => {
-                let by = self.paused_by.as_deref().unwrap_or_default();
-                let why = self.paused_why.as_deref().map(|why| format!(": {why}"));
-                format!("paused {} by {by}{}", since(self.paused_at), why.unwrap_or_default())
-            }
-            "running" => format!("running since {}", since(self.run_started_at)),
-            state => state.to_owned(),
-        }
+/// Describes when a sweep runs.
+fn clock(entry: &SweepInfo) -> String {
+    match (&entry.cron, &entry.zone, entry.every) {
+        (Some(cron), Some(zone), _) => format!("{cron} ({zone})"),
+        (_, _, Some(pause)) => format!("continuous, {} apart", print_duration(pause)),
+        _ => String::new(),
     }
 }
 
-fn table(entries: &[Entry], now: Timestamp) -> Columns {
+fn state_in_words(entry: &SweepInfo, now: Timestamp) -> String {
+    let since = |at: Option<Timestamp>| at.map(|at| relative(at, now)).unwrap_or_default();
+    match entry.state.as_str() {
+        "paused" => {
+            let by = entry.paused_by.as_deref().unwrap_or_default();
+            let why = entry.paused_why.as_deref().map(|why| format!(": {why}"));
+            format!("paused {} by {by}{}", since(entry.paused_at), why.unwrap_or_default())
+        }
+        "running" => format!("running since {}", since(entry.run_started_at)),
+        state => state.to_owned(),
+    }
+}
+
+fn table(entries: &[SweepInfo], now: Timestamp) -> Columns {
     let mut columns = Columns::new(&[
         "NAME", "TABLE", "WHEN", "STATE", "NEXT", "FINISHED", "FAILING", "DEAD", "LOST", "RESET",
     ]);
@@ -449,8 +322,8 @@ fn table(entries: &[Entry], now: Timestamp) -> Columns {
         columns.row([
             entry.name.clone(),
             entry.table_name.clone(),
-            entry.clock(),
-            entry.state_in_words(now),
+            clock(entry),
+            state_in_words(entry, now),
             relative(entry.next_run_at, now),
             entry.rows_finished.to_string(),
             entry.failing.to_string(),
@@ -462,14 +335,15 @@ fn table(entries: &[Entry], now: Timestamp) -> Columns {
     columns
 }
 
-fn text(entry: &Entry, claims: &Claims, now: Timestamp) -> String {
+fn text(entry: &SweepInfo, now: Timestamp) -> String {
     let when = |at: Option<Timestamp>| match at {
         Some(at) => format!("{at} ({})", relative(at, now)),
         None => String::new(),
     };
-    let claimed = match (claims.rows, claims.counted_at) {
+    let claimed = match (entry.claimed_now, entry.claims_counted_at) {
         (Some(rows), Some(counted)) => {
-            let oldest = claims.oldest_at.map(|at| format!(", the oldest {}", relative(at, now)));
+            let oldest =
+                entry.oldest_claim_at.map(|at| format!(", the oldest {}", relative(at, now)));
             format!("{rows}{}, counted {}", oldest.unwrap_or_default(), relative(counted, now))
         }
         _ => "not counted yet".to_owned(),
@@ -477,8 +351,8 @@ fn text(entry: &Entry, claims: &Claims, now: Timestamp) -> String {
     fields(&[
         ("sweep", entry.name.clone()),
         ("table", entry.table_name.clone()),
-        ("when", entry.clock()),
-        ("state", entry.state_in_words(now)),
+        ("when", clock(entry)),
+        ("state", state_in_words(entry, now)),
         ("next run", when(Some(entry.next_run_at))),
         ("run began", when(entry.run_started_at)),
         ("run ended", when(entry.run_ended_at)),

@@ -9,13 +9,13 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Redirect, Response};
 use axum::routing::{get, post};
 use axum::{Form, Router};
-use leasehold::Leasehold;
+use leasehold::admin::{AlarmChange, By};
 use leasehold::measure::text::CONTENT_TYPE;
+use leasehold::{AdminError, Leasehold};
 use leasehold_http::request::is_browser;
 use leasehold_http::{headers, limits, responses};
 use maud::Markup;
 use serde::Deserialize;
-use tokio_postgres::types::Type;
 
 use super::assets::ASSETS;
 use super::auth::{BEHIND_A_PROXY, Entry, Gatekeeper};
@@ -107,7 +107,7 @@ pub fn wait_first(wait: Duration) -> Response {
 }
 
 /// Adds the headers that every response has.
-async fn guard(mut response: Response) -> Response {
+pub async fn guard(mut response: Response) -> Response {
     let map = response.headers_mut();
     headers::add_security_headers(map, false);
     map.entry(header::CACHE_CONTROL).or_insert(headers::NO_STORE);
@@ -220,7 +220,7 @@ async fn act(
     let how_long = match form.act.as_str() {
         "ack" => None,
         "silence" => match form.how_long.as_deref().map(parse_duration) {
-            Some(Ok(time)) => Some(time.as_secs_f64()),
+            Some(Ok(time)) => Some(time),
             _ => {
                 return html(
                     StatusCode::BAD_REQUEST,
@@ -242,7 +242,9 @@ async fn act(
             StatusCode::CONFLICT,
             &page::message("Alarm cleared", "This alarm is no longer active."),
         ),
-        Ok(Err(why)) => html(StatusCode::SERVICE_UNAVAILABLE, &page::message("Not changed", &why)),
+        Ok(Err(error)) => {
+            html(StatusCode::SERVICE_UNAVAILABLE, &page::message("Not changed", &error.to_string()))
+        }
         Err(_) => html(
             StatusCode::SERVICE_UNAVAILABLE,
             &page::message("Not changed", "The database did not answer in time. Try again."),
@@ -250,27 +252,17 @@ async fn act(
     }
 }
 
+/// Acknowledges the alarm, or silences it for this time. Returns false if it has cleared or is unknown.
 async fn change(
     engine: &Leasehold,
     id: i64,
-    how_long: Option<f64>,
+    how_long: Option<Duration>,
     why: &str,
-) -> Result<bool, String> {
-    const ACTOR: &str = "console";
-    let client = engine.pool().get().await.map_err(|error| error.to_string())?;
-    let (id, actor, why) =
-        ((&id as _, Type::INT8), (&ACTOR as _, Type::TEXT), (&why as _, Type::TEXT));
-    let rows = match how_long {
-        None => {
-            client
-                .query_typed("select leasehold.acknowledge_alarm($1, $2, $3)", &[id, actor, why])
-                .await
-        }
-        Some(seconds) => {
-            let sql = "select leasehold.silence_alarm($1, make_interval(secs => $4), $2, $3)";
-            client.query_typed(sql, &[id, actor, why, (&seconds, Type::FLOAT8)]).await
-        }
+) -> Result<bool, AdminError> {
+    let (alarms, by) = (engine.alarms(), By::new("console").because(why));
+    let changed = match how_long {
+        None => alarms.acknowledge(id, &by).await?,
+        Some(time) => alarms.silence(id, time, &by).await?,
     };
-    let rows = rows.map_err(|error| leasehold::error::describe(&error))?;
-    Ok(rows.first().is_some_and(|row| row.get(0)))
+    Ok(changed == AlarmChange::Done)
 }

@@ -1,7 +1,7 @@
 //! The data of the page, and of `/console/api/overview`: they are the same.
 
 use jiff::Timestamp;
-use leasehold::admin::WorkerState;
+use leasehold::admin::{AlarmState, WorkerState};
 use serde::Serialize;
 
 use crate::housekeeping::Kept;
@@ -126,7 +126,7 @@ pub struct Alarm {
     pub id: String,
     pub rule: String,
     pub subject: String,
-    pub state: String,
+    pub state: AlarmState,
     pub summary: String,
     pub raised_at: Timestamp,
     pub acknowledged_by: Option<String>,
@@ -184,10 +184,10 @@ pub struct Sweep {
 #[derive(Debug, Serialize)]
 pub struct Mirror {
     pub name: String,
-    pub phase: Option<String>,
-    pub rows_compared: Option<i64>,
-    pub repaired: Option<i64>,
-    pub differences: Option<i64>,
+    pub phase: String,
+    pub rows_compared: i64,
+    pub repaired: i64,
+    pub differences: i64,
     pub oldest_difference_age_seconds: Option<f64>,
     pub equal_as_of: Option<Timestamp>,
 }

@@ -1,12 +1,13 @@
 //! Reads everything on the page: the last sample, and the rows of alarms, workers, sweeps and mirrors.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use jiff::Timestamp;
-use leasehold::admin::WorkerInfo;
+use leasehold::admin::{
+    AlarmInfo, AlarmState, MirrorSummary, SeriesQuery, SweepSummary, WorkerInfo,
+};
 use leasehold::{AdminError, Leasehold};
-use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Transaction};
 
 use super::model::{Alarm, Mirror, Overview, Queue, Range, Series, Sweep, Worker};
@@ -53,28 +54,32 @@ async fn read(
     range: Range,
     kept: Kept,
 ) -> Result<Overview, AdminError> {
-    let sql = "select statement_timestamp(), at, fresh from leasehold_internal.measured()";
-    let facts = client.query_typed(sql, &[]).await?;
-    let (now, measured_at, fresh) = match facts.first() {
-        Some(row) => (row.get(0), row.get(1), row.get(2)),
-        None => (Timestamp::now(), None, false),
-    };
-    let latest = Latest::read(client).await?;
+    let sampled = engine.measurements().within(client).sampled().await?;
+    let latest = Latest::read(engine, client).await?;
+    let mirrors = engine.mirrors().within(client).summaries().await?;
+    let mut charts = charts(engine, client, range, sampled.fresh.then_some(&latest)).await?;
+    if mirrors.is_empty()
+        && let Some(last) = charts.last_mut()
+    {
+        last.values.clear();
+        last.times.clear();
+        last.now = None;
+    }
     let mut overview = Overview {
         v: 1,
-        now,
+        now: sampled.now,
         sampled_at: latest.at,
-        measured_at,
-        fresh,
+        measured_at: sampled.at,
+        fresh: sampled.fresh,
         housekeeping: kept,
         health: health::unknown(),
         range,
-        charts: charts(client, range, fresh.then_some(&latest)).await?,
-        alarms: alarms(client).await?,
-        queues: queues(client, &latest).await?,
+        charts,
+        alarms: alarms(engine, client).await?,
+        queues: queues(engine, client, &latest).await?,
         workers: workers(engine, client).await?,
-        sweeps: sweeps(client, &latest).await?,
-        mirrors: mirrors(client).await?,
+        sweeps: sweeps(engine, client, &latest).await?,
+        mirrors: mirrors.into_iter().map(mirror).collect(),
     };
     overview.health = health::of(&overview);
     Ok(overview)
@@ -87,16 +92,15 @@ struct Latest {
 }
 
 impl Latest {
-    async fn read(client: &Transaction<'_>) -> Result<Self, AdminError> {
-        let sql = "select at, kind, subject, metric, value from leasehold_internal.latest() \
-                   where kind in ('queue', 'sweep', 'mirror', 'database') limit 20000";
-        let rows = client.query_typed(sql, &[]).await?;
+    async fn read(engine: &Leasehold, client: &Transaction<'_>) -> Result<Self, AdminError> {
+        let kinds = ["queue", "sweep", "mirror", "database"];
+        let found = engine.measurements().within(client).latest(&kinds).await?;
+        let at = found.first().map(|one| one.at);
         let mut values: BTreeMap<(String, String), BTreeMap<String, f64>> = BTreeMap::new();
-        for row in &rows {
-            let subject = values.entry((row.get(1), row.get(2))).or_default();
-            subject.insert(row.get(3), row.get(4));
+        for one in found {
+            values.entry((one.kind, one.subject)).or_default().insert(one.metric, one.value);
         }
-        Ok(Self { at: rows.first().map(|row| row.get(0)), values })
+        Ok(Self { at, values })
     }
 
     fn find(&self, kind: &str, subject: &str, metric: &str) -> Option<f64> {
@@ -128,6 +132,7 @@ const PER_MINUTE: &str = "per minute";
 
 /// `latest`: the last sample, if it is recent.
 async fn charts(
+    engine: &Leasehold,
     client: &Transaction<'_>,
     range: Range,
     latest: Option<&Latest>,
@@ -147,63 +152,53 @@ async fn charts(
     ];
     let mut charts = Vec::new();
     for (name, title, unit, kind, metrics, empty) in wanted {
-        let sql = "select value, minutes, at from leasehold_internal.series($1, $2, null, make_interval(mins => $3), \
-                   make_interval(mins => $4))";
-        let (back, step) = (range.minutes().cast_signed(), range.step().cast_signed());
-        let params = [
-            (&kind as _, Type::TEXT),
-            (&metrics as _, Type::TEXT_ARRAY),
-            (&back as _, Type::INT4),
-            (&step as _, Type::INT4),
-        ];
-        let rows = client.query_typed(sql, &params).await?;
+        let minutes = |minutes: u32| Duration::from_secs(60 * u64::from(minutes));
+        let query = SeriesQuery::new(kind, metrics.iter().copied())
+            .back(minutes(range.minutes()))
+            .step(minutes(range.step()));
+        let points = engine.measurements().within(client).series(&query).await?;
         // Counts are shown per minute, so that the ranges can be compared.
         let flow = unit == PER_MINUTE;
-        let values = rows.iter().map(|row| {
-            let minutes = if flow { row.get::<_, i64>(1).max(1) as f64 } else { 1.0 };
-            row.get::<_, Option<f64>>(0).map(|value| value / minutes)
+        let values = points.iter().map(|point| {
+            let minutes = if flow { point.minutes.max(1) as f64 } else { 1.0 };
+            point.value.map(|value| value / minutes)
         });
         let values = values.collect();
-        let times = rows.iter().map(|row| row.get(2)).collect();
+        let times = points.iter().map(|point| point.at).collect();
         let now = latest.map(|latest| latest.sum(kind, metrics));
         charts.push(Series { name, title, unit, values, times, now, empty });
-    }
-    let mirrors = "select exists (select from leasehold_internal.mirror)";
-    let mirrored = client.query_typed(mirrors, &[]).await?.first().is_some_and(|row| row.get(0));
-    if !mirrored && let Some(last) = charts.last_mut() {
-        last.values.clear();
-        last.times.clear();
-        last.now = None;
     }
     Ok(charts)
 }
 
-async fn alarms(client: &Transaction<'_>) -> Result<Vec<Alarm>, AdminError> {
-    let sql = "select * from leasehold.alarms where cleared_at is null \
-               order by state = 'silenced', raised_at desc limit 100";
-    let rows = client.query_typed(sql, &[]).await?;
-    Ok(rows
-        .iter()
-        .map(|row| Alarm {
-            id: row.get::<_, i64>("id").to_string(),
-            rule: row.get("rule"),
-            subject: row.get("subject"),
-            state: row.get("state"),
-            summary: row.get("summary"),
-            raised_at: row.get("raised_at"),
-            acknowledged_by: row.get("acknowledged_by"),
-            acknowledged_why: row.get("acknowledged_why"),
-            silenced_until: row.get("silenced_until"),
-            silenced_by: row.get("silenced_by"),
-            silenced_why: row.get("silenced_why"),
-        })
-        .collect())
+async fn alarms(engine: &Leasehold, client: &Transaction<'_>) -> Result<Vec<Alarm>, AdminError> {
+    let mut alarms = engine.alarms().within(client).list(false, 1000).await?;
+    // Silenced ones last, and first to be left out.
+    alarms.sort_by_key(|alarm| alarm.state == AlarmState::Silenced);
+    let shown = |alarm: AlarmInfo| Alarm {
+        id: alarm.id.to_string(),
+        rule: alarm.rule,
+        subject: alarm.subject,
+        state: alarm.state,
+        summary: alarm.summary,
+        raised_at: alarm.raised_at,
+        acknowledged_by: alarm.acknowledged_by,
+        acknowledged_why: alarm.acknowledged_why,
+        silenced_until: alarm.silenced_until,
+        silenced_by: alarm.silenced_by,
+        silenced_why: alarm.silenced_why,
+    };
+    Ok(alarms.into_iter().take(100).map(shown).collect())
 }
 
-async fn queues(client: &Transaction<'_>, latest: &Latest) -> Result<Vec<Queue>, AdminError> {
-    let sql = "select queue from leasehold_internal.watch where not off limit 10000";
-    let rows = client.query_typed(sql, &[]).await?;
-    let watched: Vec<String> = rows.iter().map(|row| row.get(0)).collect();
+async fn queues(
+    engine: &Leasehold,
+    client: &Transaction<'_>,
+    latest: &Latest,
+) -> Result<Vec<Queue>, AdminError> {
+    let watches = engine.alarms().within(client).watches().await?;
+    let watched: BTreeSet<String> =
+        watches.into_iter().filter(|watch| !watch.off).map(|watch| watch.queue).collect();
     let names = latest.values.keys().filter(|(kind, _)| kind == "queue").map(|(_, name)| name);
     let mut queues: Vec<Queue> = names
         .map(|name| {
@@ -247,40 +242,39 @@ async fn workers(engine: &Leasehold, client: &Transaction<'_>) -> Result<Vec<Wor
     Ok(workers.into_iter().take(200).map(shown).collect())
 }
 
-async fn sweeps(client: &Transaction<'_>, latest: &Latest) -> Result<Vec<Sweep>, AdminError> {
-    // Failures are counted with the sample; the view would count them again for every page.
-    let sql = "select name, table_name, state, next_run_at, rows_finished, rows_reset \
-               from leasehold.sweeps order by name limit 200";
-    let rows = client.query_typed(sql, &[]).await?;
-    Ok(rows
-        .iter()
-        .map(|row| Sweep {
-            name: row.get("name"),
-            table: row.get("table_name"),
-            state: row.get("state"),
-            next_run_at: row.get("next_run_at"),
-            due: latest.find("sweep", row.get("name"), "due"),
-            finished: row.get("rows_finished"),
-            failing: latest.find("sweep", row.get("name"), "failing"),
-            dead: latest.find("sweep", row.get("name"), "dead"),
-            reset: row.get("rows_reset"),
-            stuck: latest.find("sweep", row.get("name"), "stuck"),
-        })
-        .collect())
+async fn sweeps(
+    engine: &Leasehold,
+    client: &Transaction<'_>,
+    latest: &Latest,
+) -> Result<Vec<Sweep>, AdminError> {
+    // Failures are counted with the sample; `list` would count them again for every page.
+    let sweeps = engine.sweeps().within(client).summaries().await?;
+    let shown = |sweep: SweepSummary| {
+        let counted = |metric| latest.find("sweep", &sweep.name, metric);
+        Sweep {
+            due: counted("due"),
+            failing: counted("failing"),
+            dead: counted("dead"),
+            stuck: counted("stuck"),
+            name: sweep.name,
+            table: sweep.table_name,
+            state: sweep.state,
+            next_run_at: sweep.next_run_at,
+            finished: sweep.rows_finished,
+            reset: sweep.rows_reset,
+        }
+    };
+    Ok(sweeps.into_iter().take(200).map(shown).collect())
 }
 
-async fn mirrors(client: &Transaction<'_>) -> Result<Vec<Mirror>, AdminError> {
-    let rows = client.query_typed("select * from leasehold_internal.mirror_numbers()", &[]).await?;
-    Ok(rows
-        .iter()
-        .map(|row| Mirror {
-            name: row.get("name"),
-            phase: row.get("phase"),
-            rows_compared: row.get("rows_compared"),
-            repaired: row.get("repaired"),
-            differences: row.get("differences"),
-            oldest_difference_age_seconds: row.get("oldest_difference_age"),
-            equal_as_of: row.get("equal_as_of"),
-        })
-        .collect())
+fn mirror(mirror: MirrorSummary) -> Mirror {
+    Mirror {
+        name: mirror.name,
+        phase: mirror.phase,
+        rows_compared: mirror.rows_compared,
+        repaired: mirror.repaired_total,
+        differences: mirror.differences,
+        oldest_difference_age_seconds: mirror.oldest_difference_age_seconds,
+        equal_as_of: mirror.equal_as_of,
+    }
 }

@@ -20,7 +20,7 @@ use tokio::net::TcpListener;
 
 use super::TOKEN_VARIABLE;
 use super::auth::{BEHIND_A_PROXY, Entry, Gatekeeper};
-use super::http::wait_first;
+use super::http::{guard, wait_first};
 use crate::cli::address;
 use crate::exit::Failure;
 
@@ -70,6 +70,7 @@ impl Scraped {
         let metrics = Router::new()
             .route("/metrics", get(metrics))
             .route("/healthz", get(|| async { "ok\n" }))
+            .layer(axum::middleware::map_response(guard))
             .with_state((engine, Arc::new(self.keeper)));
         leasehold_http::server::serve(self.listener, metrics, std::future::pending()).await;
     }
@@ -80,22 +81,21 @@ async fn metrics(
     extensions: Extensions,
     headers: HeaderMap,
 ) -> Response {
-    let plain = [(header::X_CONTENT_TYPE_OPTIONS, "nosniff"), (header::CACHE_CONTROL, "no-store")];
     let client = leasehold_http::limits::peer(&extensions);
     match keeper.admit(&headers, client) {
         Entry::Waiting(wait) => wait_first(wait),
         Entry::Open => {
-            (plain, [(header::CONTENT_TYPE, CONTENT_TYPE)], engine.metrics().await).into_response()
+            ([(header::CONTENT_TYPE, CONTENT_TYPE)], engine.metrics().await).into_response()
         }
         Entry::Stranger => {
             let text = "/metrics answers to localhost only; other host names need LEASEHOLD_CONSOLE_TOKEN\n";
-            (StatusCode::MISDIRECTED_REQUEST, plain, text).into_response()
+            (StatusCode::MISDIRECTED_REQUEST, text).into_response()
         }
-        Entry::Proxied => (StatusCode::FORBIDDEN, plain, BEHIND_A_PROXY).into_response(),
+        Entry::Proxied => (StatusCode::FORBIDDEN, BEHIND_A_PROXY).into_response(),
         Entry::Closed => {
             let text = "the token is missing or wrong; send: Authorization: Bearer …\n";
             let challenge = [(header::WWW_AUTHENTICATE, "Bearer")];
-            (StatusCode::UNAUTHORIZED, plain, challenge, text).into_response()
+            (StatusCode::UNAUTHORIZED, challenge, text).into_response()
         }
     }
 }

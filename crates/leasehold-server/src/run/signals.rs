@@ -1,13 +1,10 @@
 //! Ctrl-C and SIGTERM.
 
-use tokio::signal::unix::{Signal, SignalKind, signal};
+use leasehold::worker::StopSignals;
 
 /// A stream of stop requests.
 pub enum Signals {
-    Real {
-        interrupt: Signal,
-        terminate: Signal,
-    },
+    Real(StopSignals),
     /// This many at once, then none; for tests.
     #[cfg(test)]
     Fake(usize),
@@ -16,10 +13,7 @@ pub enum Signals {
 impl Signals {
     /// Catches both signals: from here on neither ends the process by itself.
     pub fn catch() -> std::io::Result<Self> {
-        Ok(Self::Real {
-            interrupt: signal(SignalKind::interrupt())?,
-            terminate: signal(SignalKind::terminate())?,
-        })
+        StopSignals::catch().map(Self::Real)
     }
 
     #[cfg(test)]
@@ -34,12 +28,7 @@ impl Signals {
 
     pub async fn next(&mut self) {
         match self {
-            Self::Real { interrupt, terminate } => {
-                tokio::select! {
-                    _ = interrupt.recv() => {}
-                    _ = terminate.recv() => {}
-                }
-            }
+            Self::Real(signals) => signals.next().await,
             #[cfg(test)]
             Self::Fake(0) => std::future::pending().await,
             #[cfg(test)]

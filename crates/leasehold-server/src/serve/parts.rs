@@ -2,26 +2,23 @@
 
 use axum::Router;
 use leasehold::Leasehold;
+use leasehold::admin::WatchChange;
 use leasehold::worker::WorkerBuilder;
 use leasehold_http::server::{ServerLimits, serve_within};
 use tokio::net::TcpListener;
-use tokio_postgres::types::{ToSql, Type};
 
 use crate::exit::Failure;
 use crate::run::{Service, Stopping};
 
 /// The threshold of waiting jobs for an alarm, without those of bulk tags.
-const MOST_WAITING: i64 = 10_000;
+const MOST_WAITING: u32 = 10_000;
 
 /// Watches a queue: an alarm is raised if no job completes in it, or too many wait. Thresholds that an
 /// operator has set take precedence.
 pub async fn watch(engine: &Leasehold, queue: &str, bulk_tags: &[&str]) -> Result<(), Failure> {
-    let client = engine.pool().get().await.map_err(Failure::failed)?;
-    let sql = "select leasehold.watch_queue($1, 'leasehold serve', true, max_length => $2, \
-               bulk_tags => $3)";
-    let params: [(&(dyn ToSql + Sync), Type); 3] =
-        [(&queue, Type::TEXT), (&MOST_WAITING, Type::INT8), (&bulk_tags, Type::TEXT_ARRAY)];
-    client.query_typed(sql, &params).await?;
+    let change =
+        WatchChange::new().max_length(Some(MOST_WAITING)).bulk_tags(bulk_tags.iter().copied());
+    engine.alarms().declare_watch(queue, &change, "leasehold serve").await?;
     Ok(())
 }
 

@@ -130,7 +130,7 @@ fn programs(args: &Args) -> Result<Vec<(String, Way)>, Failure> {
         let words = if args.shell {
             vec!["sh".to_owned(), "-c".to_owned(), command.to_owned()]
         } else {
-            words(name, command)?
+            words(&format!("--exec {name}"), command)?
         };
         let program =
             Program { words, handed_on: Arc::clone(&handed_on), warden: Arc::clone(&warden) };
@@ -147,9 +147,9 @@ fn warden() -> Arc<Warden> {
 }
 
 /// Splits a command line, and checks that the program exists.
-fn words(name: &str, command: &str) -> Result<Vec<String>, Failure> {
+fn words(option: &str, command: &str) -> Result<Vec<String>, Failure> {
     let words = shlex::split(command).filter(|words| !words.is_empty()).ok_or_else(|| {
-        Failure::usage(format!("--exec {name}: the command has no words, or a quote is not closed"))
+        Failure::usage(format!("{option}: the command has no words, or a quote is not closed"))
     })?;
     let program = words.first().map_or("", String::as_str);
     let path = std::env::var_os("PATH").unwrap_or_default();
@@ -160,8 +160,8 @@ fn words(name: &str, command: &str) -> Result<Vec<String>, Failure> {
     };
     if !found {
         let text = format!(
-            "--exec {name}: there is no program {program:?}; check the path, or add --shell if it \
-             is a shell's own command"
+            "{option}: there is no program {program:?}; check the path, or run it with \
+             sh -c if it is a shell's own command"
         );
         return Err(Failure::usage(text));
     }
@@ -183,7 +183,7 @@ pub fn receiver_for_alarms(url: &str, private_network: bool) -> Result<Receiver,
 
 /// Builds the command that runs for each alarm.
 pub fn command_for_alarms(command: &str) -> Result<Program, Failure> {
-    let words = words("leasehold_internal.alarm", command)?;
+    let words = words("--alarm-command", command)?;
     Ok(Program { words, handed_on: Arc::default(), warden: warden() })
 }
 

@@ -27,8 +27,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::watch;
+use leasehold::worker::StopSignals;
 
 use crate::cli::Common;
 use crate::console::scrape::ScrapeOptions;
@@ -125,7 +124,7 @@ pub async fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
     let plan = mapping::plan(&args)?;
     let address = common.address()?;
     // Before connecting: a signal counts even while the database is slow to answer.
-    let (stop, hurry) = stop_signals()?;
+    let (stop, hurry) = StopSignals::catch()?.stop_and_hurry();
     let scraped = args.scrape.bind().await?;
     let engine = common.engine().await?;
     let mut worker = engine.worker().name(&args.name).poll_every(args.poll).grace(args.grace);
@@ -189,34 +188,6 @@ fn ready_line(args: &Args, plan: &Plan) -> String {
         plan.queues.iter().map(|(queue, slots)| format!("{queue}={slots}")).collect();
     let ways: Vec<String> = plan.ways.iter().map(|(name, way)| format!("{name} {way}")).collect();
     format!("ready: {} works {}; {}", args.name, queues.join(", "), ways.join("; "))
-}
-
-/// Returns two futures: the first signal, and the second.
-fn stop_signals() -> std::io::Result<(impl Future<Output = ()>, impl Future<Output = ()>)> {
-    let mut terminate = signal(SignalKind::terminate())?;
-    let mut interrupt = signal(SignalKind::interrupt())?;
-    let (count, counted) = watch::channel(0);
-    tokio::spawn(async move {
-        loop {
-            let signal = tokio::select! {
-                signal = terminate.recv() => signal,
-                signal = interrupt.recv() => signal,
-            };
-            if signal.is_none() {
-                return;
-            }
-            count.send_modify(|count| *count += 1);
-        }
-    });
-    let reached = |wanted: i32| {
-        let mut counted = counted.clone();
-        async move {
-            if counted.wait_for(|count| *count >= wanted).await.is_err() {
-                std::future::pending::<()>().await;
-            }
-        }
-    };
-    Ok((reached(1), reached(2)))
 }
 
 /// Logs to standard error. Keeps an earlier subscriber.

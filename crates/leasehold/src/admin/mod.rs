@@ -1,4 +1,4 @@
-//! Administration: read and change jobs, queues, schedules and workers from Rust.
+//! Administration: read and change jobs, queues, schedules, sweeps, mirrors and alarms from Rust.
 //!
 //! ```no_run
 //! # async fn example(leasehold: leasehold::Leasehold, id: leasehold::JobId) -> anyhow::Result<()> {
@@ -30,23 +30,33 @@
 //!   finds the new state and changes nothing.
 //!
 //! In reading order: [`filter`] selects jobs; [`jobs`] and [`dead`] read and change them (`read` makes the
-//! statements); [`queues`], [`schedules`] and [`workers`] do the same for the rest.
+//! statements); [`queues`], [`schedules`], [`workers`], [`sweeps`], [`mirrors`] and [`alarms`] do the same for the
+//! rest; [`measurements`] reads samples.
 
+pub mod alarms;
 pub mod dead;
 pub mod filter;
 pub mod jobs;
+pub mod measurements;
+pub mod mirrors;
 pub mod queues;
 mod read;
 pub mod schedules;
+mod seconds;
 mod session;
+pub mod sweeps;
 pub mod workers;
 
+pub use alarms::{AlarmChange, AlarmInfo, AlarmState, Alarms, WatchChange, WatchInfo};
 pub use dead::{Dead, DeadGroup, Redriven};
 pub use filter::{FilterError, JobFilter};
 pub use jobs::{Change, JobInfo, JobPage, JobUpdate, Jobs, PastFailure};
+pub use measurements::{Measurement, Measurements, SampleTime, SeriesPoint, SeriesQuery};
+pub use mirrors::{MirrorDifference, MirrorInfo, MirrorOrder, MirrorSummary, Mirrors, Reindex};
 pub use queues::{QueueChange, QueueInfo, QueueSettings, Queues};
 pub use read::{Cursor, PAGE_BYTES, Page};
 pub use schedules::{ScheduleInfo, Schedules};
+pub use sweeps::{DeadRow, SweepInfo, SweepSummary, Sweeps};
 pub use workers::{WorkerInfo, WorkerState, Workers};
 
 /// Who changes something, and why: for the audit log.
@@ -81,13 +91,13 @@ impl By {
 
 /// The result of a pause, a resume or a removal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[must_use = "the queue or schedule may be unchanged"]
+#[must_use = "the queue, schedule, sweep or watch may be unchanged"]
 #[non_exhaustive]
 pub enum Toggle {
     /// Changed.
     Done,
     /// It was so already; nothing was changed.
     Already,
-    /// There is no queue or schedule of this name.
+    /// There is none of this name.
     NotFound,
 }

@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
 use super::jobs::finite;
 use super::session::handle;
-use super::{By, Toggle};
+use super::{By, Toggle, seconds};
 use crate::error::AdminError;
 
 handle! {
@@ -55,7 +55,7 @@ pub struct QueueInfo {
 #[non_exhaustive]
 pub struct QueueSettings {
     /// How long a claim lasts without renewal.
-    #[serde(rename = "lease_seconds", serialize_with = "seconds")]
+    #[serde(rename = "lease_seconds", serialize_with = "seconds::show")]
     pub lease: Duration,
     /// How often a job may start before it is dead, unless the job sets it.
     pub max_attempts: i32,
@@ -64,13 +64,13 @@ pub struct QueueSettings {
     /// The most jobs that one claim takes.
     pub claim_size: i32,
     /// An attempt that runs longer fails.
-    #[serde(rename = "run_limit_seconds", serialize_with = "seconds")]
+    #[serde(rename = "run_limit_seconds", serialize_with = "seconds::show")]
     pub run_limit: Duration,
     /// The wait after the first failure; it doubles with each.
-    #[serde(rename = "backoff_base_seconds", serialize_with = "seconds")]
+    #[serde(rename = "backoff_base_seconds", serialize_with = "seconds::show")]
     pub backoff_base: Duration,
     /// The longest wait between attempts.
-    #[serde(rename = "backoff_cap_seconds", serialize_with = "seconds")]
+    #[serde(rename = "backoff_cap_seconds", serialize_with = "seconds::show")]
     pub backoff_cap: Duration,
     /// Whether finished jobs are kept in history.
     pub keep_history: bool,
@@ -80,16 +80,9 @@ pub struct QueueSettings {
     pub owner: Option<String>,
 }
 
-fn seconds<S: Serializer>(time: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_f64(time.as_secs_f64())
-}
-
 impl QueueSettings {
     fn read(row: &Row) -> Self {
-        let time = |column| {
-            let seconds: f64 = row.get(column);
-            Duration::try_from_secs_f64(seconds.max(0.0)).unwrap_or(Duration::MAX)
-        };
+        let time = |column| seconds::read(row.get(column));
         Self {
             lease: time("lease_seconds"),
             max_attempts: row.get("max_attempts"),

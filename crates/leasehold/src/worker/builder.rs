@@ -11,6 +11,8 @@ use super::layer::{Layers, Next};
 use super::outcome::IntoJobResult;
 use super::running::Running;
 use super::service::{AnyService, WorkerService};
+#[cfg(unix)]
+use super::signals::StopSignals;
 use super::transaction::Transactions;
 use super::untyped::{ManyJobs, UntypedJob};
 use crate::engine::Leasehold;
@@ -362,35 +364,10 @@ impl<S: Send + Sync + 'static> WorkerBuilder<S> {
     /// after this has returned.
     #[cfg(unix)]
     pub async fn run_until_signal(self) -> Result<(), WorkerError> {
-        use tokio::signal::unix::{SignalKind, signal};
-        let listen = |kind| {
-            signal(kind)
-                .map_err(|error| WorkerError::Config(format!("cannot listen for signals: {error}")))
-        };
-        let mut terminate = listen(SignalKind::terminate())?;
-        let mut interrupt = listen(SignalKind::interrupt())?;
-        let (first, second) = (tokio::sync::Notify::new(), tokio::sync::Notify::new());
-        let listening = async {
-            for (ready, what) in [
-                (&first, "stopping: running jobs finish within the grace"),
-                (&second, "stopping at once: running jobs are released"),
-            ] {
-                let name = tokio::select! {
-                    _ = terminate.recv() => "SIGTERM",
-                    _ = interrupt.recv() => "SIGINT",
-                };
-                tracing::info!(signal = name, "{what}");
-                ready.notify_one();
-            }
-            std::future::pending().await
-        };
-        tokio::select! {
-            ended = self.run_with_shutdown(first.notified(), second.notified()) => {
-                tracing::info!("stopped");
-                ended
-            }
-            never = listening => never,
-        }
+        let signals = StopSignals::catch()
+            .map_err(|error| WorkerError::Config(format!("cannot listen for signals: {error}")))?;
+        let (stop, hurry) = signals.stop_and_hurry();
+        self.run_with_shutdown(stop, hurry).await
     }
 
     /// Runs until `stop` is ready, as [`run_until`](Self::run_until) does. When `hurry` is ready too, the grace

@@ -35,6 +35,8 @@ mod report;
 mod run;
 mod running;
 mod service;
+#[cfg(unix)]
+mod signals;
 mod sleep;
 mod transaction;
 mod untyped;
@@ -48,6 +50,9 @@ pub use idle::FinishedCounts;
 pub use layer::Next;
 pub use outcome::{IntoJobResult, JobError, JobResult, Outcome};
 pub use service::{ServiceContext, WorkerService};
+#[cfg(unix)]
+#[doc(hidden)]
+pub use signals::StopSignals;
 pub use transaction::{JobTx, Transactions};
 pub use untyped::{ManyJobs, UntypedJob};
 

@@ -1,6 +1,7 @@
 //! The panel of active alarms and their actions.
 
 use jiff::Timestamp;
+use leasehold::admin::AlarmState;
 use maud::{Markup, html};
 
 use super::moment;
@@ -18,10 +19,10 @@ pub fn panel(alarms: &[Alarm], now: Timestamp) -> Markup {
 
 fn one(alarm: &Alarm, now: Timestamp) -> Markup {
     html! {
-        article.alarm.quieted[alarm.state == "silenced"] data-alarm=(alarm.id) data-rule=(alarm.rule) {
+        article.alarm.quieted[alarm.state == AlarmState::Silenced] data-alarm=(alarm.id) data-rule=(alarm.rule) {
             div.alarm-head {
                 h2 { (alarm.rule.replace('_', " ")) @if !alarm.subject.is_empty() { " · " (alarm.subject) } }
-                span.badge.bad[alarm.state == "open"] { (alarm.state) }
+                span.badge.bad[alarm.state == AlarmState::Open] { (alarm.state) }
             }
             p { (alarm.summary) }
             p.hint {

@@ -1,5 +1,6 @@
 //! The health of the system in one sentence.
 
+use leasehold::admin::{AlarmState, WorkerState};
 use maud::{Markup, html};
 
 use crate::console::chart::exact;
@@ -13,7 +14,7 @@ pub fn unknown() -> Health {
 }
 
 pub fn of(overview: &Overview) -> Health {
-    let active = overview.alarms.iter().filter(|alarm| alarm.state != "silenced").count();
+    let active = overview.alarms.iter().filter(|alarm| alarm.state != AlarmState::Silenced).count();
     let state = match (active, overview.fresh) {
         (1.., _) => State::Alarmed,
         // The last sample is too old to trust.
@@ -60,8 +61,7 @@ fn facts(overview: &Overview, state: State) -> String {
     let sum =
         |of: fn(&crate::console::model::Queue) -> f64| overview.queues.iter().map(of).sum::<f64>();
     // Processes that only run housekeeping have no slots.
-    let runs =
-        |worker: &&Worker| worker.state == leasehold::admin::WorkerState::Alive && worker.slots > 0;
+    let runs = |worker: &&Worker| worker.state == WorkerState::Alive && worker.slots > 0;
     let alive = overview.workers.iter().filter(runs).count();
     let oldest =
         overview.queues.iter().map(|queue| queue.oldest_ready_age_seconds).fold(0.0, f64::max);
@@ -82,7 +82,7 @@ fn facts(overview: &Overview, state: State) -> String {
         facts.push(format!("{} dead", exact(dead)));
     }
     let silenced = overview.alarms.len()
-        - overview.alarms.iter().filter(|alarm| alarm.state != "silenced").count();
+        - overview.alarms.iter().filter(|alarm| alarm.state != AlarmState::Silenced).count();
     if silenced > 0 {
         facts.push(plural(silenced as f64, "silenced alarm"));
     }

@@ -15,24 +15,23 @@ pub fn panel(mirrors: &[Mirror], now: Timestamp) -> Markup {
 }
 
 fn one(mirror: &Mirror, now: Timestamp) -> Markup {
-    let differ = mirror.differences.unwrap_or(0);
     html! {
         h3 {
             (mirror.name) " "
-            @if let Some(phase) = mirror.phase.as_deref().filter(|phase| *phase != "none") { span.badge { (phase) } }
+            @if mirror.phase != "none" { span.badge { (mirror.phase) } }
         }
         p {
-            @match (mirror.equal_as_of, differ) {
+            @match (mirror.equal_as_of, mirror.differences) {
                 (_, 1..) => {
-                    strong { (exact(differ as f64)) " rows differ" }
+                    strong { (exact(mirror.differences as f64)) " rows differ" }
                     @if let Some(age) = mirror.oldest_difference_age_seconds { ", the oldest for " (seconds(age)) }
                     @if let Some(at) = mirror.equal_as_of { "; equal as of " (moment(at, now)) }
                 }
                 (Some(at), _) => { strong { "Equal" } " as of " (moment(at, now)) }
                 (None, _) => { "Not checked yet" }
             }
-            ", " (exact(mirror.rows_compared.unwrap_or(0) as f64)) " compared, "
-            (exact(mirror.repaired.unwrap_or(0) as f64)) " repaired."
+            ", " (exact(mirror.rows_compared as f64)) " compared, "
+            (exact(mirror.repaired as f64)) " repaired."
         }
     }
 }

@@ -52,3 +52,20 @@ async fn filter_for_another_state_matches_no_dead_job() {
     assert_eq!(dead.redrive(&ready, &office.by).await.unwrap().redriven, 0);
     assert_eq!(dead.count(&JobFilter::any(), 10).await.unwrap(), 1);
 }
+
+#[tokio::test]
+async fn redrive_by_filter_within_a_transaction_takes_effect_with_its_commit() {
+    let office = Office::new().await;
+    let id = office.dead("no route").await;
+    let mut client = office.sql.database.connect().await;
+    for (commits, then) in [(false, JobState::Dead), (true, JobState::Ready)] {
+        let tx = client.transaction().await.unwrap();
+        let dead = office.engine.dead().within(&tx);
+        let moved = dead.redrive(&JobFilter::any(), &office.by).await.unwrap();
+        assert_eq!(moved.redriven, 1);
+        assert_eq!(dead.count(&JobFilter::any(), 10).await.unwrap(), 0, "seen inside");
+        assert_eq!(office.state(id).await, Some(JobState::Dead), "not seen outside");
+        super::end(tx, commits).await;
+        assert_eq!(office.state(id).await, Some(then));
+    }
+}

@@ -1,11 +1,15 @@
 //! Administration from Rust, under the roles that do it.
 
+mod alarms;
 mod dead;
 mod jobs;
 mod lists;
+mod measurements;
+mod mirrors;
 mod queues;
 mod roles;
 mod schedules;
+mod sweeps;
 mod workers;
 
 use leasehold::admin::By;
@@ -13,6 +17,14 @@ use leasehold::{JobId, JobState, Leasehold};
 
 use crate::sql::Sql;
 use crate::support::engine;
+
+/// Commits the transaction, or rolls it back.
+pub async fn end(tx: tokio_postgres::Transaction<'_>, commits: bool) {
+    match commits {
+        true => tx.commit().await.expect("committed"),
+        false => tx.rollback().await.expect("rolled back"),
+    }
+}
 
 /// A database, the engine on it, and an operator.
 pub struct Office {

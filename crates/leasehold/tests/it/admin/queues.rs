@@ -78,3 +78,22 @@ async fn list_counts_each_state() {
     assert!(fresh.settings.is_none() && fresh.ready == 1);
     assert!(office.engine.queues().get("absent").await.unwrap().is_none());
 }
+
+#[tokio::test]
+async fn queue_calls_within_a_transaction_take_effect_with_its_commit() {
+    let office = Office::new().await;
+    let mut client = office.sql.database.connect().await;
+    for commits in [false, true] {
+        let tx = client.transaction().await.unwrap();
+        let queues = office.engine.queues().within(&tx);
+        assert_eq!(queues.pause("mail", &office.by).await.unwrap(), Toggle::Done);
+        queues.set("mail", &QueueChange::new().max_lost(7), &office.by).await.unwrap();
+        assert!(queues.get("mail").await.unwrap().is_some(), "seen inside");
+        let outside = office.engine.queues();
+        assert!(outside.get("mail").await.unwrap().is_none(), "not seen outside");
+        super::end(tx, commits).await;
+        let mail = outside.get("mail").await.unwrap();
+        let lost = mail.and_then(|mail| mail.settings).map(|settings| settings.max_lost);
+        assert_eq!(lost, commits.then_some(7));
+    }
+}

@@ -1,7 +1,11 @@
 //! Handles on a session of each role. A role sees and changes what SECURITY.md grants it, no more.
 
+use std::time::Duration;
+
 use leasehold::admin::{
-    Change, Dead, JobFilter, JobUpdate, Jobs, Page, QueueChange, Queues, Schedules, Toggle, Workers,
+    AlarmChange, Alarms, Change, Dead, JobFilter, JobUpdate, Jobs, Measurements, MirrorOrder,
+    Mirrors, Page, QueueChange, Queues, Reindex, Schedules, SeriesQuery, Sweeps, Toggle,
+    WatchChange, Workers,
 };
 use leasehold::schedule::Schedule;
 use leasehold::{AdminError, JobState};
@@ -58,6 +62,26 @@ async fn operator_reads_everything_and_calls_every_verb() {
     assert_eq!(schedules.resume("nightly", by).await.unwrap(), Toggle::Done);
     assert_eq!(schedules.remove("nightly", by).await.unwrap(), Toggle::Done);
     Workers::on(&client).list(true).await.unwrap();
+    let (sweeps, mirrors) = (Sweeps::on(&client), Mirrors::on(&client));
+    sweeps.dead("absent", None, 10).await.unwrap();
+    assert_eq!(sweeps.pause("absent", by).await.unwrap(), Toggle::NotFound);
+    assert_eq!(sweeps.resume("absent", by).await.unwrap(), Toggle::NotFound);
+    assert!(!sweeps.run_now("absent", by).await.unwrap());
+    assert!(!sweeps.watch("absent", by).await.unwrap());
+    assert!(!sweeps.forget("absent", by).await.unwrap());
+    assert_eq!(sweeps.redrive("absent", None, by).await.unwrap(), 0);
+    assert_eq!(mirrors.order("absent", MirrorOrder::Check, by).await.unwrap(), None);
+    let error = mirrors.reindex("absent", &[], &Reindex::new()).await.expect_err("no such mirror");
+    assert!(matches!(error, AdminError::Refused(_)), "{error:?}");
+    let alarms = Alarms::on(&client);
+    assert_eq!(alarms.acknowledge(7, by).await.unwrap(), AlarmChange::NotFound);
+    assert_eq!(
+        alarms.silence(7, Duration::from_secs(60), by).await.unwrap(),
+        AlarmChange::NotFound
+    );
+    alarms.set_watch("default", &WatchChange::new(), by).await.unwrap();
+    assert_eq!(alarms.remove_watch("default", by).await.unwrap(), Toggle::Done);
+    assert_eq!(alarms.test(by).await.unwrap(), 0);
 }
 
 #[tokio::test]
@@ -82,6 +106,38 @@ async fn viewer_reads_all_but_kwargs_and_errors_and_changes_nothing() {
     assert_eq!(Queues::on(&client).names().await.unwrap(), ["default"]);
     Schedules::on(&client).list().await.unwrap();
     Workers::on(&client).list(true).await.unwrap();
+    let (sweeps, mirrors) = (Sweeps::on(&client), Mirrors::on(&client));
+    let (alarms, measurements) = (Alarms::on(&client), Measurements::on(&client));
+    assert!(
+        sweeps.list().await.unwrap().is_empty() && sweeps.summaries().await.unwrap().is_empty()
+    );
+    assert!(
+        mirrors.list().await.unwrap().is_empty() && mirrors.summaries().await.unwrap().is_empty()
+    );
+    assert!(mirrors.differences("absent", 1).await.unwrap().is_empty());
+    assert!(!mirrors.is_worked("absent").await.unwrap());
+    assert!(
+        alarms.list(true, 1).await.unwrap().is_empty()
+            && alarms.watches().await.unwrap().is_empty()
+    );
+    measurements.sampled().await.unwrap();
+    measurements.latest(&["queue"]).await.unwrap();
+    measurements.series(&SeriesQuery::new("queue", ["length"])).await.unwrap();
+    forbidden(sweeps.dead("absent", None, 1).await);
+    forbidden(sweeps.pause("absent", by).await);
+    forbidden(sweeps.resume("absent", by).await);
+    forbidden(sweeps.run_now("absent", by).await);
+    forbidden(sweeps.watch("absent", by).await);
+    forbidden(sweeps.forget("absent", by).await);
+    forbidden(sweeps.redrive("absent", None, by).await);
+    forbidden(mirrors.order("absent", MirrorOrder::Check, by).await);
+    forbidden(mirrors.reindex("absent", &[], &Reindex::new()).await);
+    forbidden(alarms.acknowledge(7, by).await);
+    forbidden(alarms.silence(7, Duration::from_secs(60), by).await);
+    forbidden(alarms.set_watch("default", &WatchChange::new(), by).await);
+    forbidden(alarms.remove_watch("default", by).await);
+    forbidden(alarms.test(by).await);
+    forbidden(alarms.register_receiver("mine").await);
     forbidden(jobs.list(&JobFilter::any().error("password"), &Page::first(1)).await);
     forbidden(Dead::on(&client).groups(&JobFilter::any(), 10).await);
     forbidden(jobs.cancel(ready, by).await);

@@ -60,3 +60,20 @@ async fn schedule_that_cannot_fire_is_not_stored() {
     assert!(matches!(error, AdminError::Schedule(_)), "{error:?}");
     assert_eq!(office.sql.count("schedule").await, 0);
 }
+
+#[tokio::test]
+async fn schedule_calls_within_a_transaction_take_effect_with_its_commit() {
+    let office = Office::new().await;
+    let mut client = office.sql.database.connect().await;
+    for commits in [false, true] {
+        let tx = client.transaction().await.unwrap();
+        let schedules = office.engine.schedules().within(&tx);
+        assert!(schedules.add(&nightly(), false, &office.by).await.unwrap().is_some());
+        let id = schedules.run_now("nightly", &office.by).await.unwrap().expect("a job");
+        let outside = office.engine.schedules();
+        assert!(outside.get("nightly").await.unwrap().is_none(), "not seen outside");
+        super::end(tx, commits).await;
+        assert_eq!(outside.get("nightly").await.unwrap().is_some(), commits);
+        assert_eq!(office.state(id).await, commits.then_some(JobState::Ready));
+    }
+}

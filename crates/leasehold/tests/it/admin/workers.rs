@@ -29,3 +29,18 @@ async fn workers_are_listed_by_state_and_found_by_id() {
     assert_eq!((live.slots, live.busy, live.names), (4, 1, vec!["note".to_owned()]));
     assert!(workers.get("live/2").await.unwrap().is_none());
 }
+
+#[tokio::test]
+async fn workers_within_a_transaction_are_as_it_sees_them() {
+    let office = Office::new().await;
+    let mut client = office.sql.database.connect().await;
+    let tx = client.transaction().await.unwrap();
+    let register = "select leasehold_internal.register_worker('w/1', 'w', 'h', 1, '0', array['default'], \
+                    array['note'], 4, 1, false)";
+    tx.batch_execute(register).await.unwrap();
+    let inside = office.engine.workers().within(&tx);
+    assert_eq!(inside.list(false).await.unwrap().len(), 1);
+    assert!(inside.get("w/1").await.unwrap().is_some());
+    assert!(office.engine.workers().get("w/1").await.unwrap().is_none(), "not seen outside");
+    super::end(tx, false).await;
+}
