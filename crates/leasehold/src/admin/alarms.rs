@@ -286,14 +286,14 @@ impl Alarms<'_> {
         Ok(rows.iter().map(WatchInfo::read).collect())
     }
 
-    /// Sets thresholds of a queue. The audit log records the actor.
+    /// Sets thresholds of a queue. The audit log records actor and reason.
     pub async fn set_watch(
         &self,
         queue: &str,
         change: &WatchChange,
         by: &By,
     ) -> Result<(), AdminError> {
-        self.write_watch(queue, change, &by.actor, false).await.map(drop)
+        self.write_watch(queue, change, by, false).await.map(drop)
     }
 
     /// Sets the thresholds that a program needs for its queue, unless the queue has or had its own: those of an
@@ -304,22 +304,22 @@ impl Alarms<'_> {
         change: &WatchChange,
         program: &str,
     ) -> Result<bool, AdminError> {
-        self.write_watch(queue, change, program, true).await
+        self.write_watch(queue, change, &By::new(program), true).await
     }
 
     async fn write_watch(
         &self,
         queue: &str,
         change: &WatchChange,
-        actor: &str,
+        by: &By,
         by_service: bool,
     ) -> Result<bool, AdminError> {
         let seconds = |time: Option<Duration>| time.map(|time| time.as_secs_f64());
         let sql = "select leasehold.watch_queue($1, $2, $3, $4, make_interval(secs => $5), $6, $7, \
-                   make_interval(secs => $8), $9, $10)";
+                   make_interval(secs => $8), $9, $10, $11)";
         let params = [
             (&queue as _, Type::TEXT),
-            (&actor as _, Type::TEXT),
+            (&by.actor as _, Type::TEXT),
             (&by_service as _, Type::BOOL),
             (&change.min_completed as _, Type::INT8),
             (&seconds(change.over) as _, Type::FLOAT8),
@@ -328,15 +328,20 @@ impl Alarms<'_> {
             (&seconds(change.max_age) as _, Type::FLOAT8),
             (&change.max_dead as _, Type::INT8),
             (&change.max_lost as _, Type::INT8),
+            (&by.reason as _, Type::TEXT),
         ];
         self.session.value(sql, &params).await
     }
 
     /// Removes the thresholds of a queue; those for queues without a watch apply again. A program that declares
-    /// its thresholds at every start does not set them again. The audit log records the actor.
+    /// its thresholds at every start does not set them again. The audit log records actor and reason.
     pub async fn remove_watch(&self, queue: &str, by: &By) -> Result<Toggle, AdminError> {
-        let sql = "select leasehold.unwatch_queue($1, $2)";
-        let params = [(&queue as _, Type::TEXT), (&by.actor as _, Type::TEXT)];
+        let sql = "select leasehold.unwatch_queue($1, $2, $3)";
+        let params = [
+            (&queue as _, Type::TEXT),
+            (&by.actor as _, Type::TEXT),
+            (&by.reason as _, Type::TEXT),
+        ];
         if self.session.value(sql, &params).await? {
             return Ok(Toggle::Done);
         }

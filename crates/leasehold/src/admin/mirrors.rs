@@ -266,18 +266,19 @@ impl Mirrors<'_> {
     }
 
     /// Enqueues an order for a worker with the store. An order that waits already is not enqueued again. Returns
-    /// its job, or `None` if there is no such mirror. The audit log records the actor.
+    /// its job, or `None` if there is no such mirror. The audit log records actor and reason.
     pub async fn order(
         &self,
         name: &str,
         order: MirrorOrder,
         by: &By,
     ) -> Result<Option<JobId>, AdminError> {
-        let sql = "select leasehold.order_mirror($1, $2, $3)";
+        let sql = "select leasehold.order_mirror($1, $2, $3, $4)";
         let params = [
             (&name as _, Type::TEXT),
             (&order.as_str() as _, Type::TEXT),
             (&by.actor as _, Type::TEXT),
+            (&by.reason as _, Type::TEXT),
         ];
         Ok(self.session.value::<Option<i64>>(sql, &params).await?.map(JobId))
     }

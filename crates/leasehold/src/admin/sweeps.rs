@@ -182,9 +182,9 @@ impl Sweeps<'_> {
         self.toggled(name, done).await
     }
 
-    /// Resumes a paused sweep. The audit log records the actor.
+    /// Resumes a paused sweep. The audit log records actor and reason.
     pub async fn resume(&self, name: &str, by: &By) -> Result<Toggle, AdminError> {
-        let done = self.call("select leasehold.resume_sweep($1, $2)", name, by).await?;
+        let done = self.call("select leasehold.resume_sweep($1, $2, $3)", name, by).await?;
         self.toggled(name, done).await
     }
 
@@ -198,43 +198,46 @@ impl Sweeps<'_> {
     }
 
     /// Makes a sweep due; its workers run it, once it is not paused. Returns false if there is no such sweep. The
-    /// audit log records the actor.
+    /// audit log records actor and reason.
     pub async fn run_now(&self, name: &str, by: &By) -> Result<bool, AdminError> {
-        self.call("select leasehold.run_sweep($1, $2)", name, by).await
+        self.call("select leasehold.run_sweep($1, $2, $3)", name, by).await
     }
 
     /// Makes the workers of a sweep run its watchdog within a second. Returns false if there is no such sweep. The
-    /// audit log records the actor.
+    /// audit log records actor and reason.
     pub async fn run_watchdog(&self, name: &str, by: &By) -> Result<bool, AdminError> {
-        self.call("select leasehold.run_watchdog($1, $2)", name, by).await
+        self.call("select leasehold_internal.run_watchdog($1, $2, $3)", name, by).await
     }
 
     /// Removes a sweep that no worker declares any more, with the failures of its rows; its table stays as it is.
-    /// Returns false if there is no such sweep. The audit log records the actor.
+    /// Returns false if there is no such sweep. The audit log records actor and reason.
     pub async fn forget(&self, name: &str, by: &By) -> Result<bool, AdminError> {
-        self.call("select leasehold.forget_sweep($1, $2)", name, by).await
+        self.call("select leasehold.forget_sweep($1, $2, $3)", name, by).await
     }
 
     /// Redrives dead rows with these keys, `None`: all of them, up to 1,000 per call. Returns how many; call it
-    /// again until it returns 0. The audit log records the actor.
+    /// again until it returns 0. The audit log records actor and reason.
     pub async fn redrive(
         &self,
         name: &str,
         keys: Option<&[String]>,
         by: &By,
     ) -> Result<u64, AdminError> {
-        let sql = "select leasehold.redrive_sweep($1, $2, $3, $4)";
+        let sql = "select leasehold.redrive_sweep($1, $2, $3, $4, $5)";
         let params = [
             (&name as _, Type::TEXT),
             (&keys as _, Type::TEXT_ARRAY),
             (&by.actor as _, Type::TEXT),
             (&STEP as _, Type::INT4),
+            (&by.reason as _, Type::TEXT),
         ];
         Ok(self.session.query(sql, &params).await?.len() as u64)
     }
 
     async fn call(&self, sql: &str, name: &str, by: &By) -> Result<bool, AdminError> {
-        self.session.value(sql, &[(&name, Type::TEXT), (&by.actor, Type::TEXT)]).await
+        let params =
+            [(&name as _, Type::TEXT), (&by.actor as _, Type::TEXT), (&by.reason as _, Type::TEXT)];
+        self.session.value(sql, &params).await
     }
 }
 

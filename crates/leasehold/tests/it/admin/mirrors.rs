@@ -22,7 +22,7 @@ async fn mirror_is_listed_with_its_differences() {
     office.sql.run(MIRROR).await;
     let listed = mirrors.list().await.unwrap();
     assert_eq!(
-        (listed.len(), listed[0].table.as_str(), listed[0].differences),
+        (listed.len(), listed[0].table_name.as_str(), listed[0].differences),
         (1, "public.note", 2)
     );
     assert!(mirrors.get("absent").await.unwrap().is_none());

@@ -67,7 +67,7 @@ async fn operator_reads_everything_and_calls_every_verb() {
     assert_eq!(sweeps.pause("absent", by).await.unwrap(), Toggle::NotFound);
     assert_eq!(sweeps.resume("absent", by).await.unwrap(), Toggle::NotFound);
     assert!(!sweeps.run_now("absent", by).await.unwrap());
-    assert!(!sweeps.watch("absent", by).await.unwrap());
+    assert!(!sweeps.run_watchdog("absent", by).await.unwrap());
     assert!(!sweeps.forget("absent", by).await.unwrap());
     assert_eq!(sweeps.redrive("absent", None, by).await.unwrap(), 0);
     assert_eq!(mirrors.order("absent", MirrorOrder::Check, by).await.unwrap(), None);
@@ -127,7 +127,7 @@ async fn viewer_reads_all_but_kwargs_and_errors_and_changes_nothing() {
     forbidden(sweeps.pause("absent", by).await);
     forbidden(sweeps.resume("absent", by).await);
     forbidden(sweeps.run_now("absent", by).await);
-    forbidden(sweeps.watch("absent", by).await);
+    forbidden(sweeps.run_watchdog("absent", by).await);
     forbidden(sweeps.forget("absent", by).await);
     forbidden(sweeps.redrive("absent", None, by).await);
     forbidden(mirrors.order("absent", MirrorOrder::Check, by).await);

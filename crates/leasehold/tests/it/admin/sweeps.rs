@@ -24,7 +24,7 @@ async fn sweep_is_paused_resumed_run_and_forgotten() {
     assert_eq!(sweeps.pause("shelf", by).await.unwrap(), Toggle::NotFound);
     assert_eq!(sweeps.resume("shelf", by).await.unwrap(), Toggle::NotFound);
     assert!(!sweeps.run_now("shelf", by).await.unwrap());
-    assert!(!sweeps.watch("shelf", by).await.unwrap());
+    assert!(!sweeps.run_watchdog("shelf", by).await.unwrap());
     assert!(!sweeps.forget("shelf", by).await.unwrap());
     assert_eq!(office.audits().await, 0);
     swept(&office, &["1"]).await;
@@ -36,7 +36,10 @@ async fn sweep_is_paused_resumed_run_and_forgotten() {
     assert_eq!((shelf.every.map(|every| every.as_secs()), shelf.dead), (Some(90), 1));
     assert_eq!(sweeps.resume("shelf", by).await.unwrap(), Toggle::Done);
     assert_eq!(sweeps.summaries().await.unwrap()[0].state, "idle");
-    assert!(sweeps.run_now("shelf", by).await.unwrap() && sweeps.watch("shelf", by).await.unwrap());
+    assert!(
+        sweeps.run_now("shelf", by).await.unwrap()
+            && sweeps.run_watchdog("shelf", by).await.unwrap()
+    );
     assert_eq!(sweeps.summaries().await.unwrap()[0].state, "due");
     assert!(sweeps.forget("shelf", by).await.unwrap());
     assert!(
