@@ -11,11 +11,16 @@ begin
     end if;
 end $$;
 
--- The same for every row of the audit log, so that no action is recorded without an actor.
+-- The same for every row of the audit log, so that no action is recorded without an actor. A long name is cut:
+-- the id of a worker may have any length, and its schedules must still be retired.
 create or replace function leasehold_internal.check_audit()
 returns trigger
 language plpgsql set search_path = leasehold, pg_temp as $$
 begin
+    new.actor := left(new.actor, 100);
+    if octet_length(new.actor) > 200 then
+        new.actor := left(new.actor, 50);
+    end if;
     perform leasehold_internal.check_actor(new.actor);
     new.detail := left(new.detail, 4096);
     return new;
