@@ -350,7 +350,7 @@ create table leasehold.audit (
     at timestamptz not null default statement_timestamp(),
     actor text not null,
     action text not null,
-    subject text not null,
+    subject text collate "C" not null,
     detail text
 );
 create index audit_at_idx on leasehold.audit (at);

@@ -343,7 +343,13 @@ pub fn needed_role(message: &str) -> &'static str {
             "this login has no role of Leasehold: leasehold_viewer reads, leasehold_operator changes, \
              leasehold_producer enqueues, leasehold_worker runs jobs; grant one of them to it"
         }
-        (Some("function"), Some("enqueue" | "enqueue_many")) => {
+        (
+            Some("function"),
+            Some("declare_alarm_receiver" | "alarm_has_cleared" | "note_alarm_delivery"),
+        ) => {
+            "delivering alarms needs the role leasehold_worker: grant it to the role of this connection"
+        }
+        (Some("function"), Some("enqueue" | "enqueue_many" | "reindex_mirror")) => {
             "enqueueing needs the role leasehold_producer: grant it to the role of this connection"
         }
         (Some("function"), Some(name)) if READING.contains(&name) => {

@@ -60,6 +60,7 @@ async fn drawings_name_existing_functions() {
 async fn drawing_of_a_job_has_every_function_that_changes_jobs() {
     // Called by functions of the drawing.
     let helpers = [
+        "add_final_error",
         "bury_late",
         "bury_rows",
         "cancel_rows",

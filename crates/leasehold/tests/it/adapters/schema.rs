@@ -74,5 +74,5 @@ async fn missing_database_is_reported_with_advice() {
     let url = database.direct_url().replace(database.name(), "no_such_database");
     let error = Leasehold::connect(&url).await.err().expect("no such database").to_string();
     assert!(error.contains("\"no_such_database\" does not exist"), "{error}");
-    assert!(error.contains("check that it runs and that the URL is right"), "{error}");
+    assert!(error.contains("create it, for example by createdb"), "{error}");
 }

@@ -45,7 +45,7 @@ async fn sweep_is_paused_resumed_run_and_forgotten() {
     assert!(
         sweeps.list().await.unwrap().is_empty() && sweeps.get("shelf").await.unwrap().is_none()
     );
-    assert_eq!(office.last_audit().await, "ann forget sweep shelf");
+    assert_eq!(office.last_audit().await, "ann forget sweep shelf a test");
     assert_eq!(office.audits().await, 5);
 }
 

@@ -378,7 +378,7 @@ create table leasehold.audit (
     at timestamptz not null default statement_timestamp(),
     actor text not null,
     action text not null,
-    subject text not null,
+    subject text collate "C" not null,
     detail text
 );
 create index audit_at_idx on leasehold.audit (at);
@@ -434,7 +434,7 @@ comment on column leasehold.schema_version.release is 'The release that ran it.'
 comment on column leasehold.schema_version.oldest_reader is
     'The oldest release whose programs work with it.';
 
-insert into leasehold.schema_version (version, name, checksum, release, oldest_reader) values (1, 'jobs', '\x411251a159db44594f87d33b024fa337244be18188028ad78e2e1eda08b34e72', 999, 0) on conflict (version) do update set checksum = excluded.checksum, applied_at = statement_timestamp(), release = excluded.release, oldest_reader = excluded.oldest_reader;
+insert into leasehold.schema_version (version, name, checksum, release, oldest_reader) values (1, 'jobs', '\xf426a60984f45e2a5770c3cf8423e23269c61c23e46e9687c4dc9f237e81ae80', 999, 0) on conflict (version) do update set checksum = excluded.checksum, applied_at = statement_timestamp(), release = excluded.release, oldest_reader = excluded.oldest_reader;
 -- The tables of the sweeps.
 --
 -- Why: a sweep works on rows of a user's table. What it needs to know besides them is here: one row per
