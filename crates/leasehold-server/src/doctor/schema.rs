@@ -70,6 +70,11 @@ async fn service(db: &Db, name: &'static str, schema: &Schema) -> Result<Option<
             problem.to_string(),
             format!("see: leasehold migrate status --service {name}"),
         ),
+        Some(SchemaError::OldFunctions) => Finding::fail(
+            name,
+            "the functions and views in the database are older than this program, or of another build",
+            up,
+        ),
         Some(_) => Finding::fail(name, "the tables are older than this release needs", up),
         None => Finding::ok(name, installed(&status)),
     }))

@@ -89,7 +89,7 @@ async fn late_leases(db: &Db) -> Result<Finding, Failure> {
         late => Finding::warn(
             "leases",
             format!(
-                "{} expired, the oldest {} ago, and were not reclaimed: no worker runs housekeeping, or a transaction locks their jobs",
+                "{} expired, the oldest {} ago, without a reclaim: no worker runs housekeeping, or a transaction locks their jobs",
                 count(usize::try_from(late).unwrap_or(usize::MAX), "lease"),
                 seconds(oldest.unwrap_or(0.0))
             ),

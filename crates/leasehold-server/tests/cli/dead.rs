@@ -62,7 +62,8 @@ async fn redrive_without_a_selection_is_refused() {
     fixture.run(&["dead", "redrive"]).await.expect(4).says("--all");
     assert_eq!(fixture.count("select count(*) from leasehold_internal.dead_job").await, 3);
     fixture.run(&["dead", "redrive", "--all", "--queue", "mail"]).await.expect(2);
-    fixture.run(&["dead", "redrive", "--all"]).await.expect(0);
+    fixture.run(&["dead", "redrive", "--all"]).await.expect(4).says("--yes");
+    fixture.run(&["dead", "redrive", "--all", "--yes"]).await.expect(0);
     assert_eq!(fixture.count("select count(*) from leasehold_internal.dead_job").await, 0);
 }
 
@@ -107,7 +108,7 @@ async fn redrive_keeps_a_job_whose_key_is_taken() {
         .await
         .expect(5)
         .says("belongs to a newer job");
-    fixture.run(&["dead", "redrive", "--all"]).await.expect(0).prints("1 job: kept");
+    fixture.run(&["dead", "redrive", "--all", "--yes"]).await.expect(0).prints("1 job: kept");
     assert_eq!(fixture.state(old).await, "dead");
 }
 

@@ -34,7 +34,7 @@ impl Story {
         let receiver = Receiver::start().await;
         let console = ConsoleFixture::with_receiver(&receiver).await;
         let watch = ["alarms", "watch", QUEUE, "--min-completed", "1", "--over", "10m"];
-        let more = ["--max-length", "100", "--max-age", "1h"];
+        let more = ["--max-length", "100", "--max-age", "1h", "--new-queue"];
         console.fixture.run(&[&watch[..], &more].concat()).await.expect(0);
         let mut story = Self { console, receiver, producing: true, consuming: true };
         story.minutes(12).await;

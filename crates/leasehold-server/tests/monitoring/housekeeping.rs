@@ -34,7 +34,7 @@ async fn done(fixture: &Fixture, jobs: i64) {
 #[tokio::test]
 async fn console_raises_the_alarm_when_every_worker_is_gone() {
     let console = ConsoleFixture::with_housekeeping().await;
-    let watch = ["alarms", "watch", "mail", "--min-completed", "1", "--over", "2m"];
+    let watch = ["alarms", "watch", "mail", "--min-completed", "1", "--over", "2m", "--new-queue"];
     console.fixture.run(&watch).await.expect(0);
     let mut only = worker(&console.fixture).await;
     console.fixture.job("mail", "send").await;

@@ -236,7 +236,7 @@ async fn doctor_warns_of_expired_leases_and_locked_jobs() {
         )
         .await
         .unwrap();
-    is(&check(&fixture, "leases").await, "warn", "1 leases expired");
+    is(&check(&fixture, "leases").await, "warn", "1 lease expired");
 
     let id = fixture.job("hooks", "b").await;
     fixture

@@ -110,7 +110,8 @@ async fn doctor_warns_of_active_alarms_and_late_notifications() {
 async fn doctor_distinguishes_a_stopped_producer_from_a_stopped_worker() {
     let (name, fixture) = ("canaries", Fixture::new().await);
     is(&check(&fixture, name).await, "ok", "no queue has --min-completed set");
-    fixture.run(&["alarms", "watch", "mail", "--min-completed", "1"]).await.expect(0);
+    let watch = ["alarms", "watch", "mail", "--min-completed", "1", "--new-queue"];
+    fixture.run(&watch).await.expect(0);
     is(&check(&fixture, name).await, "ok", "mail has no canary");
     let canary = async || {
         fixture.sql("select leasehold.enqueue('leasehold.canary', '{}', 'mail', tag => 'leasehold.canary')",
