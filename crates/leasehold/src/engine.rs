@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use tokio_postgres::Row;
 use tokio_postgres::types::{ToSql, Type};
 
-use crate::admin::{Dead, Jobs, Queues, Schedules, Workers};
+use crate::admin::{Dead, Jobs, Limits, Queues, Schedules, Workers};
 use crate::builder::{LeaseholdBuilder, SchemaCheck};
 use crate::database::{
     Database,
@@ -136,6 +136,11 @@ impl Leasehold {
     /// Queues: list them, pause, resume and set them.
     pub fn queues(&self) -> Queues<'_> {
         Queues::of(self)
+    }
+
+    /// Limits: list, set and remove them; list, pause and resume limit keys.
+    pub fn limits(&self) -> Limits<'_> {
+        Limits::of(self)
     }
 
     /// Schedules: list, add, remove, pause, resume and run them.

@@ -44,6 +44,9 @@ pub struct Args {
     /// generated key, which is printed
     #[arg(long)]
     key: Option<String>,
+    /// Hold the job back by the limit of this key, such as tenant:7
+    #[arg(long, value_name = "KEY")]
+    limit_key: Option<String>,
     /// Bury the job after this many attempts. Default: the setting of the queue
     #[arg(long, value_parser = clap::value_parser!(i32).range(1..))]
     max_attempts: Option<i32>,
@@ -62,6 +65,7 @@ const HELP: &str = "\
 Examples:
   leasehold enqueue email.send '{\"to\":\"a@b.c\"}' --queue mail
   leasehold enqueue report.build @report.json --at +5m --key report-2026-05
+  leasehold enqueue invoice.sync '{\"id\":1}' --limit-key tenant:7
   jq -c . order.json | leasehold enqueue order.check - --wait --wait-timeout 1m";
 
 #[derive(Serialize)]
@@ -98,6 +102,9 @@ pub async fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
     };
     if let Some(attempts) = args.max_attempts {
         draft = draft.max_attempts(attempts);
+    }
+    if let Some(key) = args.limit_key {
+        draft = draft.limit_key(key);
     }
     let stored =
         store(&db, draft, common.timeout()).await.map_err(|failure| match failure.code {

@@ -163,7 +163,7 @@ async fn notifications(db: &Db) -> Result<Finding, Failure> {
     let receivers = db.query(sql, &[]).await?;
     let sql = "select count(*), max(extract(epoch from statement_timestamp() - j.enqueued_at))::float8, \
                       max(j.attempts) \
-                 from (select * from leasehold.job where queue = 'leasehold.alarms' limit 10000) j";
+                 from (select * from leasehold.job where queue = 'leasehold.alarms' and limit_key is null limit 10000) j";
     let row = db.one(sql, &[]).await?;
     let (waiting, oldest): (i64, Option<f64>) = (row.get(0), row.get(1));
     let attempts: Option<i32> = row.get(2);
@@ -209,7 +209,7 @@ async fn canaries(db: &Db) -> Result<Finding, Failure> {
            from (select * from leasehold_internal.watch where not off and min_completed > 0 order by queue limit 50) w \
            left join leasehold_internal.queue q on q.name = w.queue \
           cross join lateral (select min(scheduled_at) as at from leasehold.job \
-                where queue = w.queue and name = 'leasehold.canary') j \
+                where queue = w.queue and limit_key is null and name = 'leasehold.canary') j \
           cross join lateral (select max(g.minute) as at \
                 from generate_series(date_trunc('minute', statement_timestamp()) - interval '24 hours', \
                          date_trunc('minute', statement_timestamp()), interval '1 minute') as g (minute) \

@@ -41,6 +41,8 @@ pub struct JobInfo {
     pub priority: i32,
     /// It waits behind all jobs of its queue that are not deferred.
     pub deferred: bool,
+    /// Which limit holds it back. `None`: none, or the job is completed or cancelled.
+    pub limit_key: Option<String>,
     /// A label for operators; empty without one.
     pub tag: String,
     /// The key under which it was enqueued.
@@ -139,6 +141,7 @@ impl JobInfo {
             kwargs: row.get::<_, Option<AnyJson>>("kwargs").map(|json| json.0),
             priority: row.get("priority"),
             deferred: row.get("deferred"),
+            limit_key: row.get("limit_key"),
             tag: row.get("tag"),
             idempotency_key: row.get("idempotency_key"),
             enqueued_at: time("enqueued_at").unwrap_or_default(),
@@ -239,6 +242,12 @@ impl JobUpdate {
 }
 
 impl Jobs<'_> {
+    /// Returns why a job does not run, in one sentence; `None`: no job with this id waits or runs.
+    pub async fn why_waiting(&self, id: JobId) -> Result<Option<String>, AdminError> {
+        let sql = "select leasehold.why_waiting($1)";
+        self.session.value(sql, &[(&id.0, Type::INT8)]).await
+    }
+
     /// Returns a job in any state. `None`: there is none, or its history was pruned.
     pub async fn get(&self, id: JobId) -> Result<Option<JobInfo>, AdminError> {
         let (filter, page) = (JobFilter::any().ids([id]), Page::first(1));

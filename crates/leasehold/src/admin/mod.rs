@@ -30,11 +30,12 @@
 //!   finds the new state and changes nothing.
 //!
 //! In reading order: [`filter`] selects jobs; [`jobs`] and [`dead`] read and change them (`read` makes the
-//! statements); [`queues`], [`schedules`] and [`workers`] do the same for the rest.
+//! statements); [`queues`], [`limits`], [`schedules`] and [`workers`] do the same for the rest.
 
 pub mod dead;
 pub mod filter;
 pub mod jobs;
+pub mod limits;
 pub mod queues;
 mod read;
 pub mod schedules;
@@ -44,6 +45,7 @@ pub mod workers;
 pub use dead::{Dead, DeadGroup, Redriven};
 pub use filter::{FilterError, JobFilter};
 pub use jobs::{Change, JobInfo, JobPage, JobUpdate, Jobs, PastFailure};
+pub use limits::{LimitInfo, LimitKeyInfo, LimitSource, LimitState, Limits};
 pub use queues::{QueueChange, QueueInfo, QueueSettings, Queues};
 pub use read::{Cursor, PAGE_BYTES, Page};
 pub use schedules::{ScheduleInfo, Schedules};
@@ -81,13 +83,13 @@ impl By {
 
 /// The result of a pause, a resume or a removal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[must_use = "the queue or schedule may be unchanged"]
+#[must_use = "what it names may be unchanged"]
 #[non_exhaustive]
 pub enum Toggle {
     /// Changed.
     Done,
     /// It was so already; nothing was changed.
     Already,
-    /// There is no queue or schedule of this name.
+    /// There is no queue, schedule or limit of this name.
     NotFound,
 }
