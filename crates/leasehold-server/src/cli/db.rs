@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use leasehold::AdminError;
-use leasehold::admin::{Dead, Jobs, Queues, Schedules, Workers};
+use leasehold::admin::{Batches, Dead, Jobs, Queues, Schedules, Workers};
 use leasehold::database::Session;
 use tokio_postgres::Row;
 use tokio_postgres::types::{ToSql, Type};
@@ -42,6 +42,10 @@ impl Db {
 
     pub fn queues(&self) -> Queues<'_> {
         Queues::on(&self.session)
+    }
+
+    pub fn batches(&self) -> Batches<'_> {
+        Batches::on(&self.session)
     }
 
     pub fn schedules(&self) -> Schedules<'_> {

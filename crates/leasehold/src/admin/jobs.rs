@@ -45,6 +45,8 @@ pub struct JobInfo {
     pub tag: String,
     /// The key under which it was enqueued.
     pub idempotency_key: Option<String>,
+    /// The batch that it belongs to; `None` for completed and cancelled jobs too.
+    pub batch_id: Option<i64>,
     /// When it was enqueued.
     pub enqueued_at: Timestamp,
     /// Infinite times of the database are the first or the last that a calendar shows.
@@ -138,6 +140,7 @@ impl JobInfo {
             cause: row.get::<_, Option<&str>>("cause").and_then(|cause| cause.parse().ok()),
             kwargs: row.get::<_, Option<AnyJson>>("kwargs").map(|json| json.0),
             priority: row.get("priority"),
+            batch_id: row.get("batch_id"),
             deferred: row.get("deferred"),
             tag: row.get("tag"),
             idempotency_key: row.get("idempotency_key"),

@@ -30,8 +30,9 @@
 //!   finds the new state and changes nothing.
 //!
 //! In reading order: [`filter`] selects jobs; [`jobs`] and [`dead`] read and change them (`read` makes the
-//! statements); [`queues`], [`schedules`] and [`workers`] do the same for the rest.
+//! statements); [`batches`], [`queues`], [`schedules`] and [`workers`] do the same for the rest.
 
+pub mod batches;
 pub mod dead;
 pub mod filter;
 pub mod jobs;
@@ -41,6 +42,7 @@ pub mod schedules;
 mod session;
 pub mod workers;
 
+pub use batches::{BatchInfo, BatchPage, BatchState, Batches, CancelledBatch, JobResultValue};
 pub use dead::{Dead, DeadGroup, Redriven};
 pub use filter::{FilterError, JobFilter};
 pub use jobs::{Change, JobInfo, JobPage, JobUpdate, Jobs, PastFailure};

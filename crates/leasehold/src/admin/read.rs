@@ -35,7 +35,7 @@ const WINDOWS: [Duration; 2] = [Duration::from_secs(3600), Duration::from_secs(8
 const OPEN: &str = "j.id, j.queue, j.name, j.state, j.cause, j.priority, j.tag, j.idempotency_key, \
     j.enqueued_at, j.scheduled_at, j.expires_at, j.claimed_at, j.finished_at, j.attempts, j.max_attempts, \
     j.lost_count, j.worker, j.lease_generation, j.lease_expires_at, j.cancel_requested, \
-    j.deferred";
+    j.deferred, j.batch_id";
 /// The columns that need `leasehold_operator`, and what replaces them for other roles.
 const HIDDEN: &str = "j.kwargs, j.last_error, j.errors, j.note, j.trace_context";
 const NOTHING: &str = "null::jsonb as kwargs, null::text as last_error, null::jsonb as errors, \
@@ -182,6 +182,10 @@ impl Conditions {
                 let text = self.bind(text.to_owned(), Type::TEXT);
                 self.parts.push(format!("j.{column} = {text}"));
             }
+        }
+        if let Some(batch) = filter.batch {
+            let batch = self.bind(batch, Type::INT8);
+            self.parts.push(format!("j.batch_id = {batch}"));
         }
         for (column, pattern) in [
             ("name", filter.name.as_deref()),

@@ -31,6 +31,7 @@ pub(super) struct Round {
     declaring: Duty,
     firing: Duty,
     walking: Duty,
+    closing: Duty,
     /// Schedules that failed to fire at the last tick.
     bad_schedules: HashMap<String, Duty>,
 }
@@ -74,6 +75,7 @@ impl Round {
             declaring: duty("declare schedules"),
             firing: duty("fire schedules"),
             walking: duty("walk over jobs"),
+            closing: duty("close batches"),
             bad_schedules: HashMap::new(),
             engine: Engine { engine, link, events, notifiers },
         }
@@ -101,6 +103,9 @@ impl Round {
         }
         if may.walk {
             self.walk().await;
+        }
+        if may.batches {
+            self.close_batches().await;
         }
         if let Some(thresholds) = thresholds.filter(|_| may.measure) {
             let Engine { engine, link, events, .. } = &self.engine;
@@ -155,6 +160,18 @@ impl Round {
             let mut duty = known.remove(&schedule).unwrap_or_else(new);
             duty.note_failure(&error);
             self.bad_schedules.insert(schedule, duty);
+        }
+    }
+
+    /// Closes batches whose last jobs ended at the same time.
+    async fn close_batches(&mut self) {
+        let closed =
+            self.engine.link.query("select leasehold_internal.look_at_batches()", &[]).await;
+        let Some(rows) = self.engine.note(&mut self.closing, closed) else { return };
+        let closed: i32 = rows.first().map_or(0, |row| row.get(0));
+        if closed > 0 {
+            tracing::debug!(batches = closed, "batches were closed");
+            self.engine.wake_all();
         }
     }
 
