@@ -1,5 +1,6 @@
 //! The claim → run → finish loop.
 
+mod ahead;
 mod alone;
 mod batches;
 mod connections;
