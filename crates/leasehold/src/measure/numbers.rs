@@ -129,11 +129,11 @@ impl Leasehold {
         text.block(names::COMPLETE_DURATION, |block| block.histogram(&[], &inside.completing));
         text.block(names::COMPLETE_BATCH, |block| block.histogram(&[], &inside.batches));
         let mut slots: HashMap<&str, (usize, usize)> = HashMap::new();
-        for (queue, total, free) in &inside.slots {
-            if let Some(free) = free.upgrade() {
+        for (queue, total, own) in &inside.slots {
+            if let Some(own) = own.upgrade() {
                 let (all, busy) = slots.entry(queue).or_default();
                 *all += total;
-                *busy += total.saturating_sub(free.available_permits());
+                *busy += own.running();
             }
         }
         for (metric, busy) in [(names::WORKER_SLOTS, false), (names::WORKER_SLOTS_BUSY, true)] {

@@ -12,10 +12,9 @@ use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use parking_lot::{Mutex, MutexGuard};
-use tokio::sync::Semaphore;
 
 use crate::queue::finish::Finished;
-use crate::worker::Attempt;
+use crate::worker::{Attempt, Slots};
 
 /// Upper bounds of the histograms, in seconds.
 pub const BUCKETS: [f64; 18] = [
@@ -81,7 +80,7 @@ pub(crate) struct Inside {
     pub(crate) claiming: Histogram,
     pub(crate) completing: Histogram,
     pub(crate) batches: Histogram,
-    pub(crate) slots: Vec<(Arc<str>, usize, Weak<Semaphore>)>,
+    pub(crate) slots: Vec<(Arc<str>, usize, Weak<Slots>)>,
 }
 
 impl Inside {
@@ -198,13 +197,17 @@ impl Process {
             CallError::Database(error) if error.as_db_error().is_some() => "refused",
             CallError::Database(_) => "connection",
         };
+        self.failed_as(operation, class);
+    }
+
+    pub(crate) fn failed_as(&self, operation: &'static str, class: &'static str) {
         *self.inside().errors.entry((operation, class)).or_default() += 1;
     }
 
-    pub(crate) fn works(&self, queue: &Arc<str>, slots: usize, free: &Arc<Semaphore>) {
+    pub(crate) fn works(&self, queue: &Arc<str>, total: usize, slots: &Arc<Slots>) {
         let mut inside = self.inside();
-        inside.slots.retain(|(_, _, free)| free.strong_count() > 0);
-        inside.slots.push((Arc::clone(queue), slots, Arc::downgrade(free)));
+        inside.slots.retain(|(_, _, slots)| slots.strong_count() > 0);
+        inside.slots.push((Arc::clone(queue), total, Arc::downgrade(slots)));
     }
 
     /// Counts a session that listens, until the guard is dropped.

@@ -9,8 +9,10 @@ use super::handler::{self, Handler, IntoManyResult, ManyHandler};
 use super::hooks::{FinishedJob, Hooks};
 use super::layer::{Layers, Next};
 use super::outcome::IntoJobResult;
-use super::running::Running;
+use super::running::{Running, Shared};
 use super::service::{AnyService, WorkerService};
+#[cfg(unix)]
+use super::signals;
 use super::transaction::Transactions;
 use super::untyped::{ManyJobs, UntypedJob};
 use crate::engine::Leasehold;
@@ -57,13 +59,15 @@ pub struct WorkerBuilder<S> {
     pub(super) layers: Layers,
     pub(super) hooks: Hooks,
     pub(super) events: Events,
+    /// What it shares with the other databases of a fleet.
+    pub(super) shared: Shared,
 }
 
 impl<S: Send + Sync + 'static> WorkerBuilder<S> {
-    pub(crate) fn new(engine: Leasehold, state: S) -> Self {
+    pub(crate) fn new(engine: Leasehold, state: Arc<S>) -> Self {
         Self {
             engine,
-            state: Arc::new(state),
+            state,
             name: "worker".to_owned(),
             mark: uuid::Uuid::new_v4(),
             queues: Vec::new(),
@@ -86,6 +90,7 @@ impl<S: Send + Sync + 'static> WorkerBuilder<S> {
             layers: Layers::default(),
             hooks: Hooks::default(),
             events: Events::default(),
+            shared: Shared::default(),
         }
     }
 
@@ -362,28 +367,8 @@ impl<S: Send + Sync + 'static> WorkerBuilder<S> {
     /// after this has returned.
     #[cfg(unix)]
     pub async fn run_until_signal(self) -> Result<(), WorkerError> {
-        use tokio::signal::unix::{SignalKind, signal};
-        let listen = |kind| {
-            signal(kind)
-                .map_err(|error| WorkerError::Config(format!("cannot listen for signals: {error}")))
-        };
-        let mut terminate = listen(SignalKind::terminate())?;
-        let mut interrupt = listen(SignalKind::interrupt())?;
-        let (first, second) = (tokio::sync::Notify::new(), tokio::sync::Notify::new());
-        let listening = async {
-            for ready in [&first, &second] {
-                tokio::select! {
-                    _ = terminate.recv() => {}
-                    _ = interrupt.recv() => {}
-                }
-                ready.notify_one();
-            }
-            std::future::pending().await
-        };
-        tokio::select! {
-            ended = self.run_with_shutdown(first.notified(), second.notified()) => ended,
-            never = listening => never,
-        }
+        signals::until_signal(async |first, second| self.run_with_shutdown(first, second).await)
+            .await
     }
 
     /// Runs until `stop` is ready, as [`run_until`](Self::run_until) does. When `hurry` is ready too, the grace
@@ -400,6 +385,11 @@ impl<S: Send + Sync + 'static> WorkerBuilder<S> {
         let running = Box::pin(Running::start(self)).await?;
         let (stop, hurry) = (async { drop(stop.await) }, async { drop(hurry.await) });
         Box::pin(running.until(stop, hurry, &queues)).await
+    }
+
+    /// Returns the handle of the database that this worker works.
+    pub fn engine(&self) -> &Leasehold {
+        &self.engine
     }
 
     /// Returns the queues to work, with their slots.
@@ -455,7 +445,7 @@ impl<S: Send + Sync + 'static> WorkerBuilder<S> {
         self.queue_of.iter().find(|(_, queue)| !is_worked(queue))
     }
 
-    fn check(&self, queues: &[(String, usize)]) -> Result<(), WorkerError> {
+    pub(super) fn check(&self, queues: &[(String, usize)]) -> Result<(), WorkerError> {
         let config = |text: String| Err(WorkerError::Config(text));
         if self.runs_no_jobs {
             let alone = queues.is_empty() && self.runners.is_empty() && self.housekeeping.is_some();

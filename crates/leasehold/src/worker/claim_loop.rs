@@ -10,7 +10,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tokio::sync::{Notify, Semaphore};
+use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
@@ -18,8 +18,9 @@ use super::last_chance::Turn;
 use super::lease_table::{Execution, SharedGuard};
 use super::run::Executor;
 use super::sleep::Sleep;
+use super::slots::{LATE, Reservation, Slots};
 use super::wakes::Wakes;
-use crate::backoff::RECONNECT;
+use crate::backoff::{RECONNECT, Waits};
 use crate::error::CallError;
 use crate::events::Event;
 use crate::link::Links;
@@ -34,7 +35,7 @@ pub(crate) struct ClaimLoop {
     pub(crate) queue: Arc<str>,
     pub(crate) worker: Arc<str>,
     pub(crate) names: Arc<[String]>,
-    pub(crate) slots: Arc<Semaphore>,
+    pub(crate) slots: Arc<Slots>,
     pub(crate) total: usize,
     pub(crate) batch: usize,
     pub(crate) poll: Duration,
@@ -60,10 +61,10 @@ impl ClaimLoop {
         let mut backoff = RECONNECT.waits();
         let mut sleep = Sleep::new(Arc::clone(&self.queue), self.poll, Arc::clone(&self.wakes));
         loop {
-            tokio::select! {
+            let reserved = tokio::select! {
                 () = stop.cancelled() => break,
-                () = sleep.until_free(self.free_slots()) => {}
-            }
+                reserved = sleep.until_free(self.free_slots()) => reserved,
+            };
             match self.claim_last_chance(&mut turn).await {
                 Ok(true) => sleep.found_jobs(),
                 Ok(false) => {}
@@ -78,9 +79,17 @@ impl ClaimLoop {
                 () = stop.cancelled() => break,
                 solo_lock = self.executor.join() => solo_lock,
             };
+            // 0: the lock came so late that other claims may have the slots now.
+            let up_to = reserved.renew();
+            if up_to == 0 {
+                continue;
+            }
             let (began, reach) = (Instant::now(), cursors.reach(Instant::now()));
-            let found = self.read(&mut cursors, reach, solo_lock).await;
+            let found = self.read(&mut cursors, reach, up_to, solo_lock).await;
             self.note(&found, began.elapsed());
+            self.slots.note_claim(found.as_ref().is_ok_and(|count| *count >= up_to));
+            drop(reserved);
+            let failed = found.is_err();
             let pause = match found {
                 Ok(0) => {
                     backoff.reset();
@@ -104,6 +113,26 @@ impl ClaimLoop {
                 () = tokio::time::sleep(pause) => {}
                 () = self.notifier.notified() => {}
             }
+            if failed && self.slots.is_shared() {
+                self.until_it_replies(&stop, &mut backoff).await;
+            }
+        }
+    }
+
+    /// Waits until the database replies again, without a slot: one that hangs must not take slots from the other
+    /// databases of the fleet with each retry.
+    async fn until_it_replies(&self, stop: &CancellationToken, backoff: &mut Waits) {
+        loop {
+            let asking = self.claimer();
+            let error = match stop.run_until_cancelled(asking.now()).await {
+                Some(Err(error)) => error,
+                Some(Ok(_)) | None => return,
+            };
+            self.executor.engine.process().failed("claim", &error);
+            let pause = tokio::time::sleep(backoff.next_wait());
+            if stop.run_until_cancelled(pause).await.is_none() {
+                return;
+            }
         }
     }
 
@@ -120,17 +149,29 @@ impl ClaimLoop {
         process.claimed(&self.queue, result, took);
     }
 
-    /// Waits until at least one slot is free, and `GATHER` longer for a worthwhile number.
-    async fn free_slots(&self) {
-        let Ok(permit) = self.slots.acquire().await else {
-            // The semaphore is never closed while the loop runs.
-            return std::future::pending().await;
-        };
-        drop(permit);
+    /// Waits until at least one slot is free, and `GATHER` longer for a worthwhile number. Reserves them.
+    async fn free_slots(&self) -> Reservation {
         let worthwhile = (self.total / 4).clamp(1, self.batch);
-        if self.slots.available_permits() < worthwhile {
-            tokio::time::sleep(GATHER).await;
+        self.slots.reserve(self.batch, worthwhile, GATHER).await
+    }
+
+    /// Waits for a claim. In a fleet a late one lets the lock go, so that a job of another database can run alone
+    /// although this database hangs; its jobs then wait for the lock.
+    async fn under_lock<T>(
+        &self,
+        claiming: impl Future<Output = T>,
+        solo_lock: SharedGuard,
+    ) -> (T, SharedGuard) {
+        if !self.slots.is_shared() {
+            return (claiming.await, solo_lock);
         }
+        let mut claiming = std::pin::pin!(claiming);
+        if let Ok(claimed) = tokio::time::timeout(LATE, &mut claiming).await {
+            return (claimed, solo_lock);
+        }
+        drop(solo_lock);
+        let claimed = claiming.await;
+        (claimed, self.executor.join().await)
     }
 
     /// Returns how long to sleep after a claim that found nothing.
@@ -151,15 +192,17 @@ impl ClaimLoop {
         }
     }
 
-    /// Claims and starts as many jobs as there are free slots. Returns how many.
+    /// Claims and starts up to this many jobs. Returns how many.
     async fn read(
         &self,
         cursors: &mut Cursors,
         reach: Reach,
+        up_to: usize,
         solo_lock: SharedGuard,
     ) -> Result<usize, CallError> {
-        let up_to = self.slots.available_permits().min(self.batch);
-        let (claims, complete) = self.claim_shares(cursors, reach, up_to).await?;
+        let claiming = self.claim_shares(cursors, reach, up_to);
+        let (claimed, solo_lock) = self.under_lock(claiming, solo_lock).await;
+        let (claims, complete) = claimed?;
         let jobs: Vec<_> = claims.iter().flat_map(Claims::jobs).collect();
         let count = jobs.len();
         let as_of = claims.last().and_then(|last| last.as_of);

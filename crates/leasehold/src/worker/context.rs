@@ -120,6 +120,17 @@ impl Attempt {
         }
     }
 
+    /// Waits until the lease is lost.
+    pub(crate) async fn lost(&self) {
+        loop {
+            let stopped = self.stopped.notified();
+            if self.stop_reason() == Some(StopReason::LeaseLost) {
+                return;
+            }
+            stopped.await;
+        }
+    }
+
     /// Returns true to the one caller that may decide how the attempt ends.
     pub(crate) fn decide(&self) -> bool {
         !self.decided.swap(true, Ordering::SeqCst)
@@ -164,6 +175,11 @@ impl Ctx {
     /// Returns the queue of the job.
     pub fn queue(&self) -> &str {
         &self.0.queue
+    }
+
+    /// Returns the name of the job's database in its fleet; `None` outside of a fleet.
+    pub fn database(&self) -> Option<&str> {
+        self.0.engine.name()
     }
 
     /// Returns the tag of the job; empty if it has none.
@@ -256,7 +272,7 @@ impl Ctx {
 
     /// Returns the same text in every attempt of this job: an idempotency key for outside systems.
     pub fn outside_key(&self, step: &str) -> String {
-        format!("leasehold:{}:{}:{step}", self.0.engine.system_id(), self.id())
+        format!("leasehold:{}:{}:{step}", self.0.engine.identity_text(), self.id())
     }
 
     /// Returns why the handler should stop, if it should.

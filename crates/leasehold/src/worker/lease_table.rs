@@ -37,7 +37,7 @@ struct HeldLease {
     lost: bool,
     /// Released when the end of the job is recorded, not when its handler returns: a process that died
     /// in between would count against a job that is finished.
-    _alone: Option<SoloGuard>,
+    alone: Option<SoloGuard>,
 }
 
 impl HeldLease {
@@ -62,7 +62,7 @@ impl LeaseTable {
         alone: Option<SoloGuard>,
     ) {
         let left = attempts.len();
-        let held = HeldLease { attempts, left, lease, renewed_at, lost: false, _alone: alone };
+        let held = HeldLease { attempts, left, lease, renewed_at, lost: false, alone };
         self.leases().insert(generation, held);
     }
 
@@ -74,6 +74,13 @@ impl LeaseTable {
             if held.left == 0 {
                 leases.remove(&generation);
             }
+        }
+    }
+
+    /// Lets other jobs of the process start beside a job that ran alone, although its end is not recorded.
+    pub(crate) fn let_go(&self, generation: Generation) {
+        if let Some(held) = self.leases().get_mut(&generation) {
+            held.alone = None;
         }
     }
 

@@ -20,6 +20,7 @@ mod claim_loop;
 mod context;
 mod decisions;
 mod finisher;
+mod fleet;
 mod handler;
 mod hooks;
 mod idle;
@@ -35,13 +36,17 @@ mod report;
 mod run;
 mod running;
 mod service;
+#[cfg(unix)]
+mod signals;
 mod sleep;
+mod slots;
 mod transaction;
 mod untyped;
 pub(crate) mod wakes;
 
 pub use builder::WorkerBuilder;
 pub use context::{Ctx, StopReason};
+pub use fleet::FleetWorker;
 pub use handler::{FromAttempt, FromRef, Handler, IntoManyResult, ManyHandler, ManyItem, State};
 pub use hooks::FinishedJob;
 pub use idle::FinishedCounts;
@@ -52,3 +57,4 @@ pub use transaction::{JobTx, Transactions};
 pub use untyped::{ManyJobs, UntypedJob};
 
 pub(crate) use context::Attempt;
+pub(crate) use slots::Slots;

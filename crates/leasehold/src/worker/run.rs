@@ -5,28 +5,35 @@
 //! - An attempt ends once: by its handler, by the keeper at the run limit, or by the shutdown,
 //!   whichever decides first.
 
+use std::any::Any;
 use std::collections::HashMap;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Instant;
 
 use futures_util::FutureExt;
-use tokio::sync::{OwnedSemaphorePermit, RwLock, Semaphore};
+use tokio::sync::{RwLock, oneshot};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
+use tracing::Instrument;
 
 use super::context::{Attempt, StopReason};
 use super::decisions::Decisions;
 use super::handler::{Registered, Runner};
 use super::layer::Layers;
-use super::lease_table::{Execution, LeaseTable, SharedGuard};
+use super::lease_table::{Execution, LeaseTable, SharedGuard, SoloGuard};
 use super::outcome::JobError;
 use super::registry::WorkerStats;
+use super::slots::{LATE, Permit, Slots};
 use super::transaction::TransactionPool;
 use crate::engine::Leasehold;
 use crate::events::{Event, Events};
+use crate::job::Generation;
 use crate::queue::claim::Claim;
 use crate::queue::finish::Transition;
+
+/// What a handler's task holds beside its slot.
+type Guard = Arc<dyn Any + Send + Sync>;
 
 /// What the queues of one worker share to run jobs.
 pub(crate) struct Executor {
@@ -54,14 +61,42 @@ impl Executor {
         self: &Arc<Self>,
         claim: Claim,
         queue: &Arc<str>,
-        slots: &Arc<Semaphore>,
+        slots: &Arc<Slots>,
         execution: Execution,
     ) {
-        let Claim { generation, jobs, lease, run_limit, asked_at } = claim;
-        let (solo_lock, alone) = match execution {
+        let generation = claim.generation;
+        let (guard, alone): (Option<Guard>, _) = match execution {
             Execution::Shared(solo_lock) => (Some(solo_lock), None),
+            Execution::Solo(alone) if slots.is_shared() => {
+                (Some(self.let_go_after(generation)), Some(alone))
+            }
             Execution::Solo(alone) => (None, Some(alone)),
         };
+        let attempts = self.open(claim, queue, alone);
+        let mut batches: HashMap<(Arc<str>, i64), Vec<Arc<Attempt>>> = HashMap::new();
+        for attempt in attempts {
+            match self.runner(&attempt) {
+                Some(Runner::Many { jobs, .. }) => {
+                    let (most, group) = (jobs.most(), jobs.group(&attempt));
+                    let together = (Arc::clone(&attempt.job.name), group);
+                    let waiting = batches.entry(together).or_default();
+                    waiting.push(attempt);
+                    if waiting.len() >= most {
+                        let full = std::mem::take(waiting);
+                        self.spawn_many(full, guard.clone(), slots).await;
+                    }
+                }
+                _ => self.spawn_one(attempt, guard.clone(), slots).await,
+            }
+        }
+        for rest in batches.into_values().filter(|rest| !rest.is_empty()) {
+            self.spawn_many(rest, guard.clone(), slots).await;
+        }
+    }
+
+    /// Adds the jobs of a claim to the lease table.
+    fn open(&self, claim: Claim, queue: &Arc<str>, alone: Option<SoloGuard>) -> Vec<Arc<Attempt>> {
+        let Claim { generation, jobs, lease, run_limit, asked_at } = claim;
         let attempts: Vec<Arc<Attempt>> = jobs
             .into_iter()
             .map(|job| {
@@ -74,59 +109,72 @@ impl Executor {
             })
             .collect();
         self.lease_table.open(generation, attempts.clone(), lease, asked_at, alone);
-        let mut batches: HashMap<(Arc<str>, i64), Vec<Arc<Attempt>>> = HashMap::new();
-        for attempt in attempts {
-            match self.runner(&attempt) {
-                Some(Runner::Many { jobs, .. }) => {
-                    let (most, group) = (jobs.most(), jobs.group(&attempt));
-                    let together = (Arc::clone(&attempt.job.name), group);
-                    let waiting = batches.entry(together).or_default();
-                    waiting.push(attempt);
-                    if waiting.len() >= most {
-                        let full = std::mem::take(waiting);
-                        self.spawn_many(full, solo_lock.clone(), slots).await;
-                    }
-                }
-                _ => self.spawn_one(attempt, solo_lock.clone(), slots).await,
-            }
-        }
-        for rest in batches.into_values().filter(|rest| !rest.is_empty()) {
-            self.spawn_many(rest, solo_lock.clone(), slots).await;
-        }
+        attempts
     }
 
     async fn spawn_one(
         self: &Arc<Self>,
         attempt: Arc<Attempt>,
-        solo_lock: Option<SharedGuard>,
-        slots: &Arc<Semaphore>,
+        guard: Option<Guard>,
+        slots: &Arc<Slots>,
     ) {
-        // Claims take no more than the free slots, so this does not wait in practice.
-        let permit = Arc::clone(slots).acquire_owned().await;
+        // Claims take no more than the slots they reserved: only the jobs of a late claim wait here.
+        let permit = slots.acquire(1).await;
         let (executor, running) = (Arc::clone(self), Arc::clone(&attempt));
-        let task = self.tasks.spawn(async move {
-            let _held = (permit, solo_lock);
-            executor.run_one(running).await;
-        });
+        let task = async move {
+            let _held = guard;
+            let lost = running.lost();
+            unless_lost(executor.run_one(Arc::clone(&running), &permit), lost, &permit).await;
+        };
+        let task = self.tasks.spawn(task.in_current_span());
         let _ = attempt.task.set(task.abort_handle());
     }
 
     async fn spawn_many(
         self: &Arc<Self>,
         attempts: Vec<Arc<Attempt>>,
-        solo_lock: Option<SharedGuard>,
-        slots: &Arc<Semaphore>,
+        guard: Option<Guard>,
+        slots: &Arc<Slots>,
     ) {
-        let wanted = u32::try_from(attempts.len()).unwrap_or(u32::MAX);
-        let permits: Option<OwnedSemaphorePermit> =
-            Arc::clone(slots).acquire_many_owned(wanted).await.ok();
+        let permit = slots.acquire(attempts.len()).await;
         let (executor, running) = (Arc::clone(self), attempts.clone());
-        let task = self.tasks.spawn(async move {
-            let _held = (permits, solo_lock);
-            executor.run_many(running).await;
-        });
+        let task = async move {
+            let _held = guard;
+            // The jobs of one claim have one lease.
+            let first = running.first().cloned();
+            let lost = async {
+                match &first {
+                    Some(first) => first.lost().await,
+                    None => std::future::pending().await,
+                }
+            };
+            unless_lost(executor.run_many(running, &permit), lost, &permit).await;
+        };
+        let task = self.tasks.spawn(task.in_current_span());
         for attempt in attempts {
             let _ = attempt.task.set(task.abort_handle());
+        }
+    }
+
+    /// Returns a guard for the handler of a job that runs alone in a fleet. [`LATE`] after it is dropped the jobs of
+    /// the other databases may start, although the end is not recorded yet: its database may be down for long.
+    fn let_go_after(&self, generation: Generation) -> Guard {
+        let (ends, ended) = oneshot::channel::<()>();
+        let lease_table = Arc::clone(&self.lease_table);
+        tokio::spawn(async move {
+            let _ = ended.await;
+            tokio::time::sleep(LATE).await;
+            lease_table.let_go(generation);
+        });
+        Arc::new(ends)
+    }
+
+    /// Releases the jobs of a claim that came too late to run alone.
+    pub(crate) async fn release(self: &Arc<Self>, claim: Claim, queue: &Arc<str>) {
+        for attempt in self.open(claim, queue, None) {
+            if attempt.decide() {
+                self.decisions.send(attempt, Transition::Release).await;
+            }
         }
     }
 
@@ -135,30 +183,30 @@ impl Executor {
         Arc::new(Arc::clone(&self.solo_lock).read_owned().await)
     }
 
-    async fn run_one(&self, attempt: Arc<Attempt>) {
+    async fn run_one(&self, attempt: Arc<Attempt>, permit: &Permit) {
         if !self.may_start(&attempt) {
-            return self.decide(attempt, Transition::Release).await;
+            return self.decide(attempt, Transition::Release, permit).await;
         }
         let Some(Runner::One(run)) = self.runner(&attempt) else {
             // Names without a handler are not claimed.
-            return self.decide(attempt, Transition::Release).await;
+            return self.decide(attempt, Transition::Release, permit).await;
         };
         let busy = self.stats.work(1);
         let span = span(&attempt);
         let running = AssertUnwindSafe(run(Arc::clone(&attempt))).catch_unwind();
-        let outcome = tracing::Instrument::instrument(running, span).await;
+        let outcome = running.instrument(span).await;
         drop(busy);
         let transition = outcome.unwrap_or_else(|panic| after_panic(&*panic));
-        self.decide(attempt, transition).await;
+        self.decide(attempt, transition, permit).await;
     }
 
-    async fn run_many(&self, attempts: Vec<Arc<Attempt>>) {
+    async fn run_many(&self, attempts: Vec<Arc<Attempt>>, permit: &Permit) {
         let mut starting = Vec::with_capacity(attempts.len());
         for attempt in attempts {
             if self.may_start(&attempt) {
                 starting.push(attempt);
             } else {
-                self.decide(attempt, Transition::Release).await;
+                self.decide(attempt, Transition::Release, permit).await;
             }
         }
         let Some(Runner::Many { run, .. }) =
@@ -172,7 +220,7 @@ impl Executor {
         let transitions =
             outcome.unwrap_or_else(|panic| starting.iter().map(|_| after_panic(&*panic)).collect());
         for (attempt, transition) in starting.into_iter().zip(transitions) {
-            self.decide(attempt, transition).await;
+            self.decide(attempt, transition, permit).await;
         }
     }
 
@@ -192,7 +240,9 @@ impl Executor {
         true
     }
 
-    async fn decide(&self, attempt: Arc<Attempt>, transition: Transition) {
+    async fn decide(&self, attempt: Arc<Attempt>, transition: Transition, permit: &Permit) {
+        // A database that cannot record ends must not keep the slots of the others.
+        permit.park();
         if !attempt.decide() {
             return;
         }
@@ -202,6 +252,22 @@ impl Executor {
         }
         self.decisions.send(attempt, transition).await;
     }
+}
+
+/// Runs a handler. If its lease is lost meanwhile, leaves its slot to the other databases of a fleet: a handler
+/// that hangs with its database may run for long.
+async fn unless_lost(
+    running: impl Future<Output = ()>,
+    lost: impl Future<Output = ()>,
+    permit: &Permit,
+) {
+    let mut running = std::pin::pin!(running);
+    tokio::select! {
+        biased;
+        () = &mut running => return,
+        () = lost => permit.park(),
+    }
+    running.await;
 }
 
 /// Returns the span that every log line of an attempt carries. It has no kwargs, which may hold
@@ -234,6 +300,6 @@ fn weigh(attempt: &Attempt, transition: Transition) -> Transition {
     }
 }
 
-fn after_panic(panic: &(dyn std::any::Any + Send)) -> Transition {
+fn after_panic(panic: &(dyn Any + Send)) -> Transition {
     Transition::Retry { after: None, why: JobError::from_panic(panic).text }
 }

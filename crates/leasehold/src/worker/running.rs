@@ -1,19 +1,22 @@
 //! A running worker: starts its loops, and stops them so that nothing is lost.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use tokio::sync::{RwLock, Semaphore};
+use tokio::sync::RwLock;
 use tokio::task::AbortHandle;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
+use tracing::Instrument;
 
 use super::builder::WorkerBuilder;
 use super::context::StopReason;
 use super::decisions::Decisions;
 use super::hooks::RunningHooks;
 use super::service::{self, ServiceContext};
+use super::slots::SlotPool;
 use super::transaction::TransactionPool;
 use super::{claim_loop, finisher, handler, keeper, lease_table, registry, run, wakes};
 use crate::engine::Leasehold;
@@ -30,6 +33,15 @@ use crate::schedule::Declared;
 /// time, so up to this number of queues none waits for another; beyond it, this many may be slow before
 /// one waits.
 const CLAIM_SESSIONS: usize = 16;
+
+/// What the databases of a fleet share. A worker of one database has its own.
+#[derive(Clone, Default)]
+pub(super) struct Shared {
+    /// The slots of each queue.
+    pub(super) slots: Arc<HashMap<String, Arc<SlotPool>>>,
+    /// See [`run::Executor`]: a job that runs alone does so in the whole process.
+    pub(super) solo_lock: Arc<RwLock<()>>,
+}
 
 /// A running worker.
 pub(super) struct Running {
@@ -69,8 +81,11 @@ impl Running {
             hides_errors,
             hooks,
             layers,
+            shared,
             ..
         } = builder;
+        // From here on a start that is dropped stops what it has started.
+        let stop_guard = stop.clone().drop_guard();
         let hooks = hooks.start(tokio::runtime::Handle::current());
         let database = engine.database().clone();
         if !runs_no_jobs && !queues.is_empty() {
@@ -83,6 +98,7 @@ impl Running {
             service.prepare(&context).await?;
         }
         let keeper_stop = CancellationToken::new();
+        let keeper_guard = keeper_stop.clone().drop_guard();
         let lease_table = Arc::new(lease_table::LeaseTable::default());
         let stats = Arc::new(registry::WorkerStats::default());
         let slots = queues.iter().map(|(_, slots)| slots).sum::<usize>();
@@ -117,7 +133,7 @@ impl Running {
             registration,
             finisher: Arc::new(finisher(&Arc::new(finish_links(&engine, 1)), &parts)),
         };
-        let keeper_ended = keeper::start(move || keeper, keeper_stop.clone())
+        let keeper_ended = keeper::start(move || keeper, keeper_stop)
             .map_err(|error| WorkerError::KeeperStopped(error.to_string()))?;
 
         let executor = Arc::new(run::Executor {
@@ -129,12 +145,12 @@ impl Running {
             stats,
             tasks: TaskTracker::new(),
             stop: stop.clone(),
-            solo_lock: Arc::new(RwLock::new(())),
+            solo_lock: Arc::clone(&shared.solo_lock),
             transactions: Arc::new(transactions),
             layers: layers.shared(),
             hides_errors,
         });
-        let finisher = tokio::spawn(finishing);
+        let finisher = tokio::spawn(finishing.in_current_span());
 
         let loops = TaskTracker::new();
         let links = Arc::new(Links::new(
@@ -144,14 +160,15 @@ impl Running {
         ));
         let wakes = Arc::new(wakes::Wakes::new(Arc::clone(&notifiers)));
         for (queue, slots) in &queues {
-            let (queue_name, free): (Arc<str>, _) =
-                (queue.as_str().into(), Arc::new(Semaphore::new(*slots)));
-            engine.process().works(&queue_name, *slots, &free);
+            let queue_name: Arc<str> = queue.as_str().into();
+            let pool = shared.slots.get(queue).cloned().unwrap_or_else(|| SlotPool::new(*slots, 1));
+            let own = pool.join(*slots);
+            engine.process().works(&queue_name, *slots, &own);
             let claiming = claim_loop::ClaimLoop {
                 queue: queue_name,
                 worker: Arc::clone(&worker),
                 names: Arc::clone(&names),
-                slots: free,
+                slots: own,
                 total: *slots,
                 batch: queue_batch(&links, queue).await,
                 poll,
@@ -160,7 +177,7 @@ impl Running {
                 wakes: Arc::clone(&wakes),
                 notifier: notifiers.get(queue).cloned().unwrap_or_default(),
             };
-            loops.spawn(claiming.run(stop.clone()));
+            loops.spawn(claiming.run(stop.clone()).in_current_span());
         }
         if !database.is_pooled() {
             let listening = wakes::Listening {
@@ -169,20 +186,21 @@ impl Running {
                 process: Arc::clone(engine.process()),
                 stop: stop.clone(),
             };
-            loops.spawn(listening.run(events.clone()));
+            loops.spawn(listening.run(events.clone()).in_current_span());
         }
         // Tracked with the handlers: what a service has begun may end within the grace.
-        let run_service = |one| executor.tasks.spawn(service::run(one, context.clone()));
+        let run_service =
+            |one| executor.tasks.spawn(service::run(one, context.clone()).in_current_span());
         let services = services.into_iter().map(|one| run_service(one).abort_handle()).collect();
         if let Some(config) = housekeeping {
             let keeper = Housekeeper::new(engine, config, schedules, events, notifiers);
-            loops.spawn(keeper.run(stop.clone()));
+            loops.spawn(keeper.run(stop.clone()).in_current_span());
         }
         loops.close();
         Ok(Self {
             executor,
-            stop: stop.drop_guard(),
-            keeper_stop: keeper_stop.drop_guard(),
+            stop: stop_guard,
+            keeper_stop: keeper_guard,
             keeper_ended,
             loops,
             services,
@@ -220,7 +238,9 @@ impl Running {
         drop(self.stop);
         self.executor.events.send(|| Event::Draining);
         self.executor.tasks.close();
-        self.loops.wait().await;
+        // A claim on a database that hangs is asked for a few times more: no longer than handlers may run.
+        let longest = self.grace.saturating_add(self.executor.engine.call_timeout());
+        let _ = tokio::time::timeout(longest, self.loops.wait()).await;
         if !at_once {
             tokio::select! {
                 () = self.executor.tasks.wait() => {}
