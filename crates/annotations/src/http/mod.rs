@@ -7,7 +7,7 @@
 //!   pages;
 //! - [`reader`] is the page with the text and the notes beside it, and the page of one note;
 //! - [`operator`] is for operators;
-//! - [`cors`] lets pages of other origins in, [`frame`] adds the security headers, [`errors`] describes
+//! - [`cors`] lets pages of other origins in, [`middleware`] adds the security headers, [`errors`] describes
 //!   failures;
 //! - [`web`] identifies the caller; [`leasehold_http`] bounds what a client can cost.
 //!
