@@ -42,9 +42,9 @@ impl Kept {
 /// Builds the service that runs housekeeping and no jobs.
 pub fn service(engine: &Leasehold, name: &str, says: &str, stopping: &Stopping) -> Service {
     let worker = engine.worker().name(name).only_housekeeping();
-    let (stop, hurry) = (stopping.clone(), stopping.clone());
+    let (stop, immediate) = (stopping.clone(), stopping.clone());
     Service::new("housekeeping", says, async move {
-        Ok(worker.run_with_shutdown(stop.asked(), hurry.hurried()).await?)
+        Ok(worker.run_with_shutdown(stop.asked(), immediate.cut_short()).await?)
     })
 }
 

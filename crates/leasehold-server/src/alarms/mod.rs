@@ -137,8 +137,8 @@ impl Ways {
 }
 
 async fn run(worker: WorkerBuilder<()>, stopping: Stopping) -> Result<(), Failure> {
-    let (stop, hurry) = (stopping.clone(), stopping);
-    Ok(worker.run_with_shutdown(stop.asked(), hurry.hurried()).await?)
+    let (stop, immediate) = (stopping.clone(), stopping);
+    Ok(worker.run_with_shutdown(stop.asked(), immediate.cut_short()).await?)
 }
 
 /// One notification on its way to one receiver.

@@ -138,11 +138,11 @@ impl Bound {
     /// Builds the service that answers requests.
     pub fn service(self, engine: &Leasehold, stopping: &Stopping, kept: Kept) -> Service {
         let router = http::router(engine.clone(), self.keeper, kept);
-        let (stop, hurry) = (stopping.clone(), stopping.clone());
+        let (stop, immediate) = (stopping.clone(), stopping.clone());
         Service::new("console", self.url, async move {
             tokio::select! {
                 () = leasehold_http::server::serve(self.listener, router, stop.asked()) => {}
-                () = hurry.hurried() => {}
+                () = immediate.cut_short() => {}
             }
             Ok(())
         })

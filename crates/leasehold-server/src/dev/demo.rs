@@ -108,8 +108,9 @@ pub fn services(engine: &Leasehold, stopping: &Stopping, out: Out) -> Vec<Servic
         worker = worker.schedule(schedule);
     }
     let queues: Vec<&str> = QUEUES.iter().map(|(queue, _)| *queue).collect();
-    let (stop, hurry) = (stopping.clone(), stopping.clone());
-    let working = async move { Ok(worker.run_with_shutdown(stop.asked(), hurry.hurried()).await?) };
+    let (stop, immediate) = (stopping.clone(), stopping.clone());
+    let working =
+        async move { Ok(worker.run_with_shutdown(stop.asked(), immediate.cut_short()).await?) };
     vec![
         Service::new(
             "worker",

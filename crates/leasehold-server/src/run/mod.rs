@@ -45,7 +45,7 @@ impl Service {
 #[derive(Clone)]
 pub struct Stopping {
     stop: CancellationToken,
-    hurry: CancellationToken,
+    immediate: CancellationToken,
 }
 
 /// The sender of stop requests. Dropping it is a stop, too.
@@ -55,7 +55,7 @@ pub struct Stopper {
 }
 
 pub fn stopping() -> (Stopper, Stopping) {
-    let stopping = Stopping { stop: CancellationToken::new(), hurry: CancellationToken::new() };
+    let stopping = Stopping { stop: CancellationToken::new(), immediate: CancellationToken::new() };
     let stop_on_drop = stopping.stop.clone().drop_guard();
     (Stopper { stopping: stopping.clone(), _stop_on_drop: stop_on_drop }, stopping)
 }
@@ -67,8 +67,8 @@ impl Stopping {
     }
 
     /// Completes when running work must be cut short.
-    pub async fn hurried(self) {
-        self.hurry.cancelled().await;
+    pub async fn cut_short(self) {
+        self.immediate.cancelled().await;
     }
 }
 
@@ -120,7 +120,7 @@ async fn run_all(
     for service in services {
         running.spawn(async move { (service.name, service.run.await) });
     }
-    let (mut asked, mut hurried, mut failure) = (false, false, None);
+    let (mut asked, mut cut_short, mut failure) = (false, false, None);
     loop {
         tokio::select! {
             ended = running.join_next() => {
@@ -136,8 +136,8 @@ async fn run_all(
             }
             () = signals.next() => {
                 if asked {
-                    hurried = true;
-                    stopper.stopping.hurry.cancel();
+                    cut_short = true;
+                    stopper.stopping.immediate.cancel();
                 } else {
                     asked = true;
                     stopper.stopping.stop.cancel();
@@ -147,7 +147,7 @@ async fn run_all(
     }
     match failure {
         Some(failure) => Err(failure),
-        None if hurried => Ok(Stopped::CutShort),
+        None if cut_short => Ok(Stopped::CutShort),
         None => Ok(Stopped::InOrder),
     }
 }
@@ -175,7 +175,7 @@ mod tests {
         let (stopper, stopping) = stopping();
         let slow = Service::new("slow", "", async move {
             stopping.clone().asked().await;
-            stopping.hurried().await;
+            stopping.cut_short().await;
             Ok(())
         });
         assert_eq!(

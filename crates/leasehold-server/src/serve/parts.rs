@@ -32,7 +32,7 @@ pub fn answering(
     proxies: usize,
     stopping: &Stopping,
 ) -> Service {
-    let (stop, hurry) = (stopping.clone(), stopping.clone());
+    let (stop, immediate) = (stopping.clone(), stopping.clone());
     let canary = engine.canary(queue).run_until(stopping.clone().asked());
     Service::new(name, format!("{base_url}/"), async move {
         let limits = ServerLimits::behind(proxies);
@@ -40,7 +40,7 @@ pub fn answering(
         let serving = async { tokio::join!(serving, canary) };
         tokio::select! {
             _ = serving => {}
-            () = hurry.hurried() => {}
+            () = immediate.cut_short() => {}
         }
         Ok(())
     })
@@ -53,8 +53,8 @@ pub fn working(
     worker: WorkerBuilder<impl Send + Sync + 'static>,
     stopping: &Stopping,
 ) -> Service {
-    let (stop, hurry) = (stopping.clone(), stopping.clone());
+    let (stop, immediate) = (stopping.clone(), stopping.clone());
     Service::new(name, says, async move {
-        Ok(worker.run_with_shutdown(stop.asked(), hurry.hurried()).await?)
+        Ok(worker.run_with_shutdown(stop.asked(), immediate.cut_short()).await?)
     })
 }

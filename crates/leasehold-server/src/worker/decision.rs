@@ -4,7 +4,7 @@
 //! - The exit code decides; only a command that ended with 0 may decide more, in the last line of its
 //!   output.
 //! - A last line that looks like a decision, also a mistyped one, and cannot be read as one is a failure,
-//!   never "done": a mistyped decision that counts as done would lose the job. A line of JSON without such
+//!   never a completion: a mistyped decision that completed the job would lose it. A line of JSON without such
 //!   a key is the program's own output: failing it would repeat work that succeeded.
 
 use std::time::Duration;
@@ -68,7 +68,7 @@ fn last_word(stdout: &[u8]) -> JobResult {
     let line = text.trim_end().lines().next_back().unwrap_or_default().trim();
     let object = match serde_json::from_str(line) {
         Ok(Value::Object(object)) => object,
-        // Malformed, or cut at its beginning, but a decision: treating it as done would lose the job.
+        // Malformed, or cut at its beginning, but a decision: to complete the job would lose it.
         // It has a brace: plain text may quote these words, as `action="cancel"` does.
         Err(_)
             if line.contains(['{', '}'])

@@ -1,7 +1,7 @@
 //! The HTTP worker: sends a job to a receiver as one signed POST.
 //!
 //! # Invariants
-//! - A job is done when the receiver has answered 2xx, in full and in time. See [`super::answer`].
+//! - A job is completed when the receiver has answered 2xx, in full and in time. See [`super::answer`].
 //! - No redirects, no proxies from the environment, no cookies; [`super::egress`] decides where it may
 //!   connect.
 //! - A response that is not complete within the timeout is a failure. The worker reads at most 64 KiB of

@@ -124,7 +124,7 @@ pub async fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
     let plan = mapping::plan(&args)?;
     let address = common.address()?;
     // Before connecting: a signal counts even while the database is slow to answer.
-    let (stop, hurry) = StopSignals::catch()?.stop_and_hurry();
+    let (stop, immediate) = StopSignals::catch()?.stop_and_immediate();
     let scraped = args.scrape.bind().await?;
     let engine = common.engine().await?;
     let mut worker = engine.worker().name(&args.name).poll_every(args.poll).grace(args.grace);
@@ -168,7 +168,7 @@ pub async fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
         stop.await;
         print_line("stopping: waiting for running jobs; a second signal releases them at once");
     };
-    let ended = worker.run_with_shutdown(stop, hurry).await;
+    let ended = worker.run_with_shutdown(stop, immediate).await;
     if let Some(scraping) = scraping {
         scraping.abort();
     }

@@ -103,7 +103,7 @@ async fn stopped_worker_finishes_running_jobs_and_claims_none() {
 
 #[tokio::test]
 async fn second_signal_ends_the_grace_period() {
-    let (database, folder) = (TestDatabase::new().await, Folder::new("hurry"));
+    let (database, folder) = (TestDatabase::new().await, Folder::new("second-signal"));
     let client = database.connect().await;
     let mut worker =
         Worker::start(&database, &["--grace", "10m", "--exec", &long(&folder, "")]).await;

@@ -157,7 +157,7 @@ impl Cursors {
     pub(crate) fn took(&mut self, read: &Read<'_>) {
         let now = Instant::now();
         let cost = if read.jobs.is_empty() {
-            self.rest_after(read.reach, read.took, now);
+            self.delay_reads(read.reach, read.took, now);
             read.took
         } else {
             read.took.saturating_sub(self.usual)
@@ -178,7 +178,7 @@ impl Cursors {
     /// a scan takes longer than a call may.
     pub(crate) fn failed(&mut self, reach: Reach, took: Duration) {
         let now = Instant::now();
-        self.rest_after(reach, took, now);
+        self.delay_reads(reach, took, now);
         if reach == Reach::Everything {
             self.scan_at = now + took.saturating_mul(SHARE).clamp(SCAN_EVERY, SCAN_AFTER);
         }
@@ -193,7 +193,7 @@ impl Cursors {
 
     /// Delays reads beyond the cursors that find nothing, and shortens the look-back if even reads of
     /// the cursors are slow.
-    fn rest_after(&mut self, reach: Reach, took: Duration, now: Instant) {
+    fn delay_reads(&mut self, reach: Reach, took: Duration, now: Instant) {
         let slow = took > QUICK && took.saturating_mul(SHARE) > self.poll;
         match reach {
             Reach::Known if slow => {

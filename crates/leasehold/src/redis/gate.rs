@@ -22,7 +22,7 @@ const GIVE_BACK: &str = "if redis.call('get', KEYS[1]) == ARGV[1] then \
      return redis.call('del', KEYS[1]) else return 0 end";
 
 impl Gate {
-    /// Returns a gate by a lock in Redis around fetching and marking, at a URL such as
+    /// Returns a gate by a lock in Redis around each claim, at a URL such as
     /// `redis://host:6379/0`. Connects at the first claim. The key is `leasehold:sweep:` and the
     /// sweep's name.
     pub fn redis(url: &str) -> Result<Self, SweepError> {

@@ -1,4 +1,4 @@
-//! Gates: limit which worker may fetch and mark rows at a time.
+//! Gates: limit which worker may claim rows at a time.
 //!
 //! Many workers that claim at the same moment skip each other's locked rows; a gate admits one of them
 //! at a time instead. That is all it does.
@@ -6,7 +6,7 @@
 //! # Invariants
 //! - No guarantee depends on it. A gate that admits every claim changes only the speed. If a gate admits
 //!   none, claims bypass it after a bounded wait.
-//! - A claim holds it while rows are fetched and marked, never while they are handled.
+//! - A claim holds it while its statement runs, never while its rows are handled.
 //!
 //! # What can go wrong
 //! - The service behind it does not answer: a call takes 200 ms at most, and after three of those,

@@ -105,7 +105,7 @@ impl Pass {
         let rows = loop {
             let entry = approach.enter(&sweep.name).await;
             let is_locking = entry == Entry::Locking;
-            let rows = self.fetch(is_locking).await;
+            let rows = self.claim_rows(is_locking).await;
             approach.leave(&sweep.name, entry).await;
             let rows = rows?;
             if !is_locking {
@@ -130,7 +130,7 @@ impl Pass {
         Ok(Some(Batch::new(rows, keys, token, Arc::clone(&self.session))))
     }
 
-    async fn fetch(&self, is_locking: bool) -> Result<Vec<Row>, SweepError> {
+    async fn claim_rows(&self, is_locking: bool) -> Result<Vec<Row>, SweepError> {
         let Prepared { sweep, statements, .. } = &self.session.prepared;
         let most = i64::from(sweep.claim_size);
         let rows = match (&self.cursor, is_locking) {

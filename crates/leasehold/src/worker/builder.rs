@@ -335,7 +335,7 @@ impl<S: Send + Sync + 'static> WorkerBuilder<S> {
 
     /// Calls `hook` after this worker has recorded that a job is dead, as
     /// [`on_finished`](Self::on_finished) does. Jobs that expire, or that a reclaim buries because their
-    /// worker died, die without a worker: a trigger on `leasehold_internal.dead_job` sees those too.
+    /// worker died, die without a worker: a schedule that lists [`dead()`](crate::Leasehold::dead) finds those too.
     pub fn on_buried<F, Fut, E>(mut self, hook: F) -> Self
     where
         F: Fn(FinishedJob) -> Fut + Send + Sync + 'static,
@@ -366,24 +366,24 @@ impl<S: Send + Sync + 'static> WorkerBuilder<S> {
     pub async fn run_until_signal(self) -> Result<(), WorkerError> {
         let signals = StopSignals::catch()
             .map_err(|error| WorkerError::Config(format!("cannot listen for signals: {error}")))?;
-        let (stop, hurry) = signals.stop_and_hurry();
-        self.run_with_shutdown(stop, hurry).await
+        let (stop, immediate) = signals.stop_and_immediate();
+        self.run_with_shutdown(stop, immediate).await
     }
 
-    /// Runs until `stop` is ready, as [`run_until`](Self::run_until) does. When `hurry` is ready too, the grace
+    /// Runs until `stop` is ready, as [`run_until`](Self::run_until) does. When `immediate` is ready too, the grace
     /// is cut short.
     pub async fn run_with_shutdown(
         self,
         stop: impl Future,
-        hurry: impl Future,
+        immediate: impl Future,
     ) -> Result<(), WorkerError> {
         let queues = self.queues();
         self.check(&queues)?;
         // On the heap: these futures take tens of kilobytes, and every caller's future and stack frame
         // would contain them.
         let running = Box::pin(Running::start(self)).await?;
-        let (stop, hurry) = (async { drop(stop.await) }, async { drop(hurry.await) });
-        Box::pin(running.until(stop, hurry, &queues)).await
+        let (stop, immediate) = (async { drop(stop.await) }, async { drop(immediate.await) });
+        Box::pin(running.until(stop, immediate, &queues)).await
     }
 
     /// Returns the queues to work, with their slots.

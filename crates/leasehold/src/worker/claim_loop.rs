@@ -36,7 +36,7 @@ pub(crate) struct ClaimLoop {
     pub(crate) names: Arc<[String]>,
     pub(crate) slots: Arc<Semaphore>,
     pub(crate) total: usize,
-    pub(crate) batch: usize,
+    pub(crate) claim_size: usize,
     pub(crate) poll: Duration,
     pub(crate) links: Arc<Links>,
     pub(crate) executor: Arc<Executor>,
@@ -127,7 +127,7 @@ impl ClaimLoop {
             return std::future::pending().await;
         };
         drop(permit);
-        let worthwhile = (self.total / 4).clamp(1, self.batch);
+        let worthwhile = (self.total / 4).clamp(1, self.claim_size);
         if self.slots.available_permits() < worthwhile {
             tokio::time::sleep(GATHER).await;
         }
@@ -158,7 +158,7 @@ impl ClaimLoop {
         reach: Reach,
         solo_lock: SharedGuard,
     ) -> Result<usize, CallError> {
-        let up_to = self.slots.available_permits().min(self.batch);
+        let up_to = self.slots.available_permits().min(self.claim_size);
         let (claims, complete) = self.claim_shares(cursors, reach, up_to).await?;
         let jobs: Vec<_> = claims.iter().flat_map(Claims::jobs).collect();
         let count = jobs.len();

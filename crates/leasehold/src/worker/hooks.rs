@@ -2,7 +2,8 @@
 //!
 //! # Invariants
 //! - A hook is called after the database has recorded the end, never before. A process that dies in between
-//!   calls none: what must not be missed belongs into the handler's transaction, or into a trigger.
+//!   calls none: what must not be missed belongs into the handler's transaction, or into a
+//!   schedule that reads `leasehold.jobs`.
 //! - Hooks see the ends that this worker records. Jobs that expire, or that a reclaim buries because their
 //!   worker died, end without a worker.
 //! - A hook that fails, panics or is slow changes nothing about the job and delays no other end: each end

@@ -153,7 +153,7 @@ impl Running {
                 names: Arc::clone(&names),
                 slots: free,
                 total: *slots,
-                batch: queue_batch(&links, queue).await,
+                claim_size: queue_claim_size(&links, queue).await,
                 poll,
                 links: Arc::clone(&links),
                 executor: Arc::clone(&executor),
@@ -195,7 +195,7 @@ impl Running {
     pub(super) async fn until(
         mut self,
         stop: impl Future<Output = ()>,
-        hurry: impl Future<Output = ()>,
+        immediate: impl Future<Output = ()>,
         queues: &[(String, usize)],
     ) -> Result<(), WorkerError> {
         tracing::info!(queues = ?queues, "worker ready");
@@ -211,11 +211,11 @@ impl Running {
                 broken = Some(WorkerError::KeeperStopped(why));
             }
         }
-        self.drain(hurry, broken.is_some()).await;
+        self.drain(immediate, broken.is_some()).await;
         broken.map_or(Ok(()), Err)
     }
 
-    async fn drain(mut self, hurry: impl Future<Output = ()>, at_once: bool) {
+    async fn drain(mut self, immediate: impl Future<Output = ()>, at_once: bool) {
         self.executor.stats.draining.store(true, std::sync::atomic::Ordering::Relaxed);
         drop(self.stop);
         self.executor.events.send(|| Event::Draining);
@@ -225,7 +225,7 @@ impl Running {
             tokio::select! {
                 () = self.executor.tasks.wait() => {}
                 () = tokio::time::sleep(self.grace) => {}
-                () = hurry => {}
+                () = immediate => {}
             }
         }
         // Ask the remaining handlers to stop, then leave them.
@@ -317,9 +317,9 @@ fn finishers(
     (decisions, async move { drop(join_all(running).await) })
 }
 
-async fn queue_batch(links: &Links, queue: &str) -> usize {
+async fn queue_claim_size(links: &Links, queue: &str) -> usize {
     let sql = "select claim_size from leasehold_internal.queue_settings($1)";
     let rows = links.query(sql, &[(&queue, tokio_postgres::types::Type::TEXT)]).await;
-    let batch: Option<i32> = rows.ok().and_then(|rows| rows.first().map(|row| row.get(0)));
-    batch.and_then(|batch| usize::try_from(batch).ok()).unwrap_or(1000)
+    let claim_size: Option<i32> = rows.ok().and_then(|rows| rows.first().map(|row| row.get(0)));
+    claim_size.and_then(|size| usize::try_from(size).ok()).unwrap_or(1000)
 }

@@ -25,9 +25,9 @@ impl StopSignals {
         }
     }
 
-    /// Returns a future of the first signal and one of the second: the stop and the hurry of
+    /// Returns a future of the first signal and one of the second: the two arguments of
     /// [`run_with_shutdown`](crate::worker::WorkerBuilder::run_with_shutdown).
-    pub fn stop_and_hurry(
+    pub fn stop_and_immediate(
         mut self,
     ) -> (impl Future<Output = ()> + Send, impl Future<Output = ()> + Send) {
         let (pass_on, passed_on) = tokio::sync::oneshot::channel::<Self>();
@@ -35,13 +35,13 @@ impl StopSignals {
             self.next().await;
             let _ = pass_on.send(self);
         };
-        let hurry = async move {
+        let immediate = async move {
             match passed_on.await {
                 Ok(mut signals) => signals.next().await,
                 // The first signal was not waited for, so there is no second one.
                 Err(_) => std::future::pending().await,
             }
         };
-        (stop, hurry)
+        (stop, immediate)
     }
 }

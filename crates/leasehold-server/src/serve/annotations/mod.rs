@@ -58,11 +58,11 @@ pub fn working(notes: &Annotations, stopping: &Stopping) -> Result<Service, Fail
         true => "waits for its turn to write to the search index",
         false => "changes many notes at once, and prunes; there is no search index",
     };
-    let (stop, hurry) = (stopping.clone(), stopping.clone());
-    let (notes, asked, hurried) = (notes.clone(), stopping.clone(), stopping.clone());
+    let (stop, immediate) = (stopping.clone(), stopping.clone());
+    let (notes, asked, cut_short) = (notes.clone(), stopping.clone(), stopping.clone());
     Ok(Service::new("indexing", says, async move {
         let rest = async {
-            Ok::<_, Failure>(worker.run_with_shutdown(stop.asked(), hurry.hurried()).await?)
+            Ok::<_, Failure>(worker.run_with_shutdown(stop.asked(), immediate.cut_short()).await?)
         };
         let index = async {
             tokio::select! {
@@ -72,7 +72,7 @@ pub fn working(notes: &Annotations, stopping: &Stopping) -> Result<Service, Fail
             tracing::info!("the search index is written by this process now");
             let worker = notes.engine().worker().name("annotations-index").without_housekeeping();
             let worker = annotations::index_worker(&notes, worker);
-            Ok::<_, Failure>(worker.run_with_shutdown(asked.asked(), hurried.hurried()).await?)
+            Ok::<_, Failure>(worker.run_with_shutdown(asked.asked(), cut_short.cut_short()).await?)
         };
         tokio::try_join!(rest, index).map(|_| ())
     }))

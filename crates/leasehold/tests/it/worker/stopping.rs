@@ -111,14 +111,14 @@ async fn a23_second_request_cuts_the_grace_short() {
     let worker = worker.handle(async |_: Note| std::future::pending::<()>().await);
     let mut events = worker.events().subscribe();
     let (stop, stopped) = oneshot::channel::<()>();
-    let (hurry, hurried) = oneshot::channel::<()>();
+    let (immediate, cut_short) = oneshot::channel::<()>();
     let running =
-        worker.run_with_shutdown(async { drop(stopped.await) }, async { drop(hurried.await) });
+        worker.run_with_shutdown(async { drop(stopped.await) }, async { drop(cut_short.await) });
     let task = tokio::spawn(running);
     wait_for(&mut events, |event| matches!(event, Event::Started { .. }).then_some(())).await;
     drop(stop);
     wait_for(&mut events, |event| (*event == Event::Draining).then_some(())).await;
-    drop(hurry);
+    drop(immediate);
     ended(task).await.expect("a clean stop");
     assert_eq!(count(&client, GIVEN_BACK).await, 1);
 }
