@@ -94,6 +94,8 @@ comment on function leasehold.order_mirror is
     'Asks a worker of a mirror to check, rebuild, roll back or drop; what is one of these words: check, rebuild, rollback, drop. Returns the id of the job, or null if there is no such mirror.';
 comment on function leasehold.reindex_mirror is
     'Enqueues one job per key, which compares the row with its document; with force it writes the document in any case. Returns the number.';
+comment on function leasehold_internal.forget_mirror is
+    'Removes the record of a mirror that no worker has any more. Its table and its store stay as they are. Returns false if there is none.';
 comment on function leasehold.acknowledge_alarm is
     'Records that an operator takes care of an alarm. Returns false if no open alarm has this id.';
 comment on function leasehold.silence_alarm is

@@ -73,6 +73,17 @@ pub enum Command {
         #[arg(short, long)]
         yes: bool,
     },
+    /// Remove a mirror that no worker declares any more; its table and its store stay as they are
+    Forget {
+        /// Name of the mirror
+        name: String,
+        /// Record this reason
+        #[arg(long)]
+        why: Option<String>,
+        /// Skip the confirmation
+        #[arg(short, long)]
+        yes: bool,
+    },
 }
 
 const REBUILD_HELP: &str = "\
@@ -96,6 +107,7 @@ pub async fn run(command: Command, common: &Common) -> Result<ExitCode, Failure>
         Command::Rebuild { name } => rebuild(&name, common).await,
         Command::Rollback { name } => rollback(&name, common).await,
         Command::Drop { name, yes } => drop_second(&name, yes, common).await,
+        Command::Forget { name, why, yes } => forget(&name, why, yes, common).await,
     }
 }
 
@@ -193,6 +205,26 @@ async fn drop_second(name: &str, yes: bool, common: &Common) -> Result<ExitCode,
     order(name, MirrorOrder::Drop, common).await
 }
 
+async fn forget(
+    name: &str,
+    why: Option<String>,
+    yes: bool,
+    common: &Common,
+) -> Result<ExitCode, Failure> {
+    let (out, db) = (common.out(), common.db().await?);
+    let entry = find(&db, name).await?;
+    if !yes {
+        confirm(&format!(
+            "forget mirror {name} of {}? A worker that declares it compares every row again.",
+            entry.table_name
+        ))?;
+    }
+    db.within(db.mirrors().forget(name, &by(why))).await?;
+    let answer = serde_json::json!({ "name": name, "result": "forgotten" });
+    out.one("mirror", &answer, |_| format!("mirror {name} is forgotten"))?;
+    Ok(ExitCode::SUCCESS)
+}
+
 /// Enqueues a job for a worker that has the store.
 async fn order(name: &str, order: MirrorOrder, common: &Common) -> Result<ExitCode, Failure> {
     let (out, db) = (common.out(), common.db().await?);
@@ -200,7 +232,8 @@ async fn order(name: &str, order: MirrorOrder, common: &Common) -> Result<ExitCo
     let Some(job) = db.within(db.mirrors().order(name, order, &by(None))).await? else {
         return Err(Failure::not_found(format!("there is no mirror {name:?}")));
     };
-    let answer = serde_json::json!({ "name": name, "order": order.as_str(), "job": job.0 });
+    let answer =
+        serde_json::json!({ "name": name, "order": order.as_str(), "job": job.to_string() });
     out.one("order", &answer, |_| format!("{order} of mirror {name} is enqueued as job {job}"))?;
     if !db.within(db.mirrors().is_worked(name)).await? {
         out.warn(format!("no live worker declares mirror {name}: start one; the job waits"));

@@ -55,6 +55,17 @@ pub enum Command {
     /// Redrive dead rows
     #[command(after_help = REDRIVE_HELP)]
     Redrive(RedriveArgs),
+    /// Remove a sweep that no worker declares any more; its table stays as it is
+    Forget {
+        /// Name of the sweep
+        name: String,
+        /// Record this reason
+        #[arg(long)]
+        why: Option<String>,
+        /// Skip the confirmation
+        #[arg(short, long)]
+        yes: bool,
+    },
 }
 
 const WATCHDOG_HELP: &str = "\
@@ -111,6 +122,7 @@ pub async fn run(command: Command, common: &Common) -> Result<ExitCode, Failure>
         Command::Watchdog { name } => watchdog(&name, common).await,
         Command::Dead(args) => dead(args, common).await,
         Command::Redrive(args) => redrive(args, common).await,
+        Command::Forget { name, why, yes } => forget(&name, why, yes, common).await,
     }
 }
 
@@ -170,6 +182,26 @@ async fn run_now(name: &str, common: &Common) -> Result<ExitCode, Failure> {
     if entry.paused_at.is_some() {
         out.note(format!("it is paused: leasehold sweeps resume {name}"));
     }
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn forget(
+    name: &str,
+    why: Option<String>,
+    yes: bool,
+    common: &Common,
+) -> Result<ExitCode, Failure> {
+    let (out, db) = (common.out(), common.db().await?);
+    let entry = find(&db, name).await?;
+    if !yes {
+        confirm(&format!(
+            "forget sweep {name} and the failures of its rows? Table {} stays as it is.",
+            entry.table_name
+        ))?;
+    }
+    db.within(db.sweeps().forget(name, &by(why))).await?;
+    let answer = serde_json::json!({ "name": name, "result": "forgotten" });
+    out.one("sweep", &answer, |_| format!("sweep {name} is forgotten"))?;
     Ok(ExitCode::SUCCESS)
 }
 

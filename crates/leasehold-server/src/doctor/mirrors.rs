@@ -46,7 +46,7 @@ async fn triggers(db: &Db) -> Result<Finding, Failure> {
         if !there {
             troubles.push(Trouble::new(
                 format!("{mirror}: its table {table} does not exist"),
-                "if the table was dropped on purpose, delete the row of the mirror from leasehold_internal.mirror",
+                format!("if the table was dropped on purpose: leasehold mirrors forget {mirror}"),
             ));
             continue;
         }

@@ -39,7 +39,7 @@ async fn read(db: &Db) -> Result<Option<Finding>, Failure> {
         if !there {
             troubles.push(Trouble::new(
                 format!("{sweep}: its table {} does not exist", row.get::<_, &str>(8)),
-                "if the table was dropped on purpose, delete the row of the sweep from leasehold_internal.sweep",
+                format!("if the table was dropped on purpose: leasehold sweeps forget {sweep}"),
             ));
             continue;
         }

@@ -98,6 +98,22 @@ async fn sweep_commands_pause_resume_and_run() {
 }
 
 #[tokio::test]
+async fn sweep_forget_removes_the_record_and_leaves_the_table() {
+    let (fixture, engine, sweep) = swept(1).await;
+    sweep.run_once(&engine).await.unwrap();
+    fixture.run(&["sweeps", "forget", "odd.names"]).await.expect(4).says("stays as it is");
+    fixture.run(&["sweeps", "forget", "odd.name", "--yes"]).await.expect(3).says("did you mean");
+    let forget = ["sweeps", "forget", "odd.names", "--why", "moved", "--yes"];
+    fixture.run(&forget).await.expect(0).prints("is forgotten");
+    fixture.run(&forget).await.expect(3);
+    let left = "select (select count(*) from leasehold.sweeps) + (select count(*) from leasehold_internal.sweep_failure)";
+    assert_eq!(fixture.count(left).await, 0);
+    assert_eq!(fixture.count("select count(*) from public.\"Odd names\"").await, 2);
+    let signed = "select count(*) from leasehold.audit where action = 'forget' and detail = 'moved' and actor like 'ann@%'";
+    assert_eq!(fixture.count(signed).await, 1);
+}
+
+#[tokio::test]
 async fn sweeps_watchdog_resets_rows_of_dead_workers() {
     let (fixture, engine, sweep) = swept(4).await;
     sweep.watchdog_after(Duration::from_secs(600)).run_watchdog_once(&engine).await.unwrap();

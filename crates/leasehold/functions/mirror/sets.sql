@@ -119,6 +119,22 @@ begin
     return made;
 end $$;
 
+-- Removes a mirror with what is known of its rows. Triggers that are still on the table enqueue nothing then.
+create or replace function leasehold_internal.forget_mirror(name text, actor text, why text default null)
+returns boolean
+language plpgsql volatile security definer set search_path = leasehold, pg_temp as $$
+begin
+    delete from leasehold_internal.mirror m where m.name = forget_mirror.name;
+    if not found then
+        return false;
+    end if;
+    delete from leasehold_internal.mirror_gone g where g.mirror = forget_mirror.name;
+    delete from leasehold_internal.mirror_difference d where d.mirror = forget_mirror.name;
+    insert into leasehold.audit (actor, action, subject, detail)
+    values (forget_mirror.actor, 'forget', 'mirror ' || forget_mirror.name, why);
+    return true;
+end $$;
+
 -- Mirrors with their state by name.
 create or replace view leasehold.mirrors as
 select m.name, m.table_name, m.queue, m.job_name, m.phase, m.serving, m.second, m.rebuild_rows,

@@ -282,6 +282,15 @@ impl Mirrors<'_> {
         ];
         Ok(self.session.value::<Option<i64>>(sql, &params).await?.map(JobId))
     }
+
+    /// Removes a mirror that no worker declares any more, with its differences and deletions; its table and its
+    /// store stay as they are. Returns false if there is no such mirror. The audit log records actor and reason.
+    pub async fn forget(&self, name: &str, by: &By) -> Result<bool, AdminError> {
+        let sql = "select leasehold_internal.forget_mirror($1, $2, $3)";
+        let params =
+            [(&name as _, Type::TEXT), (&by.actor as _, Type::TEXT), (&by.reason as _, Type::TEXT)];
+        self.session.value(sql, &params).await
+    }
 }
 
 impl MirrorInfo {

@@ -100,7 +100,14 @@ async fn doctor_fails_on_a_mirror_without_triggers_until_they_are_back() {
     is(&found, "fail", "mirror_odd.names_version on \"Odd names\" is missing");
     assert!(advice(&found).contains("Mirror::install"), "{found}");
     fixture.sql("drop table public.\"Odd names\"").await;
-    is(&check(&fixture, name).await, "fail", "its table public.Odd names does not exist");
+    let found = check(&fixture, name).await;
+    is(&found, "fail", "its table public.Odd names does not exist");
+    assert!(advice(&found).contains("leasehold mirrors forget odd.names"), "{found}");
+    fixture.run(&["mirrors", "forget", "odd.names"]).await.expect(4).says("compares every row");
+    let forget = ["mirrors", "forget", "odd.names", "--why", "dropped", "--yes"];
+    fixture.run(&forget).await.expect(0).prints("is forgotten");
+    fixture.run(&forget).await.expect(3);
+    assert!(!has(&fixture, name).await);
 }
 
 #[tokio::test]
@@ -216,5 +223,7 @@ async fn doctor_warns_of_sweeps_that_do_not_run_or_leave_rows() {
     pass_minute(&fixture.client).await;
     is(&check(&fixture, "sweeps").await, "warn", "shelf: paused by ann");
     fixture.sql("drop table public.shelf").await;
-    is(&check(&fixture, "sweeps").await, "warn", "its table public.shelf does not exist");
+    let found = check(&fixture, "sweeps").await;
+    is(&found, "warn", "its table public.shelf does not exist");
+    assert!(advice(&found).contains("leasehold sweeps forget shelf"), "{found}");
 }

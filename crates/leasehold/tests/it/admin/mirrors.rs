@@ -66,6 +66,25 @@ async fn rows_are_reindexed_and_orders_enqueued_once_for_a_live_worker() {
 }
 
 #[tokio::test]
+async fn mirror_is_forgotten_with_what_is_known_of_its_rows() {
+    let office = Office::new().await;
+    office.sql.run(MIRROR).await;
+    office
+        .sql
+        .run("insert into leasehold_internal.mirror_gone (mirror, key, version) values ('notes.index', 'c', 4), ('other', 'c', 4)")
+        .await;
+    let (mirrors, by) = (office.engine.mirrors(), &office.by);
+    assert!(!mirrors.forget("absent", by).await.unwrap());
+    assert!(mirrors.forget("notes.index", by).await.unwrap());
+    assert!(!mirrors.forget("notes.index", by).await.unwrap());
+    assert_eq!(office.last_audit().await, "ann forget mirror notes.index a test");
+    let left = "select (select count(*) from leasehold_internal.mirror) * 100 \
+                + (select count(*) from leasehold_internal.mirror_difference) * 10 \
+                + (select count(*) from leasehold_internal.mirror_gone)";
+    assert_eq!(office.sql.one::<i64>(left, &[]).await, 1, "the deletion of the other mirror stays");
+}
+
+#[tokio::test]
 async fn mirror_calls_within_a_transaction_take_effect_with_its_commit() {
     let office = Office::new().await;
     office.sql.run(MIRROR).await;
