@@ -12,7 +12,7 @@
 //! - [`mod@page`] wraps every page, [`theme`] has the common styles; [`assets`] are files inside the
 //!   executable.
 //!
-//! [`duration`] parses and prints durations. [`tls`] is for clients: it selects their cryptography.
+//! [`tls`] is for clients: it selects their cryptography.
 
 #![forbid(unsafe_code)]
 
@@ -21,7 +21,6 @@ pub mod body;
 mod budget;
 mod connections;
 pub mod cookies;
-pub mod duration;
 pub mod headers;
 pub mod json;
 pub mod limits;

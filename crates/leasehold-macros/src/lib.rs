@@ -2,6 +2,9 @@
 
 #![forbid(unsafe_code)]
 
+use std::time::Duration;
+
+use jiff::SpanRelativeTo;
 use proc_macro::TokenStream;
 use proc_macro2::TokenStream as Tokens;
 use quote::quote;
@@ -26,7 +29,7 @@ use syn::{DeriveInput, Error, LitInt, LitStr, parse_macro_input, spanned::Spanne
 /// | `run_limit` | how long a handler may run | the queue's, 1 h |
 /// | `backoff` | the first wait after a failure, doubling up to the second: `"2s..1h"` | the queue's, `1s..1h` |
 ///
-/// Times are whole numbers with `ms`, `s`, `m`, `h` or `d`.
+/// Times are such as `250ms`, `30s`, `1h30m` or `1d`.
 #[proc_macro_derive(Job, attributes(job))]
 pub fn derive_job(input: TokenStream) -> TokenStream {
     let input = parse_macro_input!(input as DeriveInput);
@@ -100,28 +103,19 @@ fn expand(input: &DeriveInput) -> Result<Tokens, Error> {
     })
 }
 
-/// Reads `250ms`, `30s`, `5m`, `2h` or `1d`.
+/// Reads `250ms`, `30s`, `1h30m`: jiff's friendly format, as the commands read it.
 fn duration(value: &LitStr) -> Result<Tokens, Error> {
-    let text = value.value();
-    let text = text.trim();
-    let split = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
-    let (digits, unit) = text.split_at(split);
-    let factor: u64 = match unit {
-        "ms" => 1,
-        "s" => 1000,
-        "m" => 60_000,
-        "h" => 3_600_000,
-        "d" => 86_400_000,
-        _ => {
-            return Err(Error::new(
-                value.span(),
-                "write a time such as \"250ms\", \"30s\", \"5m\", \"2h\" or \"1d\"",
-            ));
-        }
+    let read = || {
+        let span: jiff::Span = value.value().trim().parse().ok()?;
+        let time = span.to_duration(SpanRelativeTo::days_are_24_hours()).ok()?;
+        Duration::try_from(time).ok()
     };
-    let number: u64 = digits.parse().map_err(|_| {
-        Error::new(value.span(), "write a whole number before the unit, such as \"30s\"")
-    })?;
-    let millis = number.saturating_mul(factor);
-    Ok(quote!(::std::time::Duration::from_millis(#millis)))
+    let Some(time) = read() else {
+        return Err(Error::new(
+            value.span(),
+            "write a time such as \"250ms\", \"30s\", \"1h30m\" or \"1d\"",
+        ));
+    };
+    let (seconds, nanos) = (time.as_secs(), time.subsec_nanos());
+    Ok(quote!(::std::time::Duration::new(#seconds, #nanos)))
 }

@@ -288,6 +288,8 @@ pub mod chaos;
 pub mod database;
 #[cfg(any(feature = "diesel-async", feature = "sqlx-0_8", feature = "sqlx-0_9"))]
 mod drivers;
+#[doc(hidden)]
+pub mod duration;
 mod engine;
 pub mod error;
 mod error_text;

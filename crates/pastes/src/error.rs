@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use leasehold::duration;
 use leasehold::error::{ConnectError, SchemaError};
-use leasehold_http::duration;
 
 /// Why a paste was not created. Nothing was stored.
 #[derive(Debug, thiserror::Error)]

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use leasehold_http::duration;
+use leasehold::duration;
 
 use crate::code::Bearer;
 use crate::error::StartError;

@@ -1,6 +1,9 @@
 //! The margin: tabs with counts, active filters, and the notes with their replies.
 
+use std::time::Duration;
+
 use jiff::Timestamp;
+use leasehold::duration;
 use maud::{Markup, html};
 
 use crate::model::{Annotation, Counts, Cursor, Filter, IndexState, Kind, User, WORLD};
@@ -292,7 +295,7 @@ fn selectors(note: &Annotation) -> Option<String> {
     (note.kind == Kind::Annotation).then(|| note.selectors.to_string())
 }
 
-/// Returns `8 mins ago`, with the exact time for programs.
+/// Returns `8 minutes ago`, with the exact time for programs.
 fn age(at: Timestamp, now: Timestamp) -> Markup {
     html! {
         time datetime=(at.strftime("%Y-%m-%dT%H:%M:%SZ")) title=(at.strftime("%-d %b %Y, %H:%M UTC")) {
@@ -302,12 +305,9 @@ fn age(at: Timestamp, now: Timestamp) -> Markup {
 }
 
 fn age_words(seconds: i64, at: Timestamp) -> String {
-    let some = |n: i64, word: &str| format!("{n} {word}{} ago", if n == 1 { "" } else { "s" });
-    match seconds {
+    match u64::try_from(seconds).unwrap_or_default() {
         ..60 => "just now".to_owned(),
-        60..3600 => some(seconds / 60, "min"),
-        3600..86_400 => some(seconds / 3600, "hour"),
-        86_400..2_592_000 => some(seconds / 86_400, "day"),
+        age @ ..2_592_000 => format!("{} ago", duration::approximate(Duration::from_secs(age))),
         _ => at.strftime("%-d %b %Y").to_string(),
     }
 }
@@ -319,16 +319,18 @@ mod tests {
     #[test]
     fn age_is_shown_in_words() {
         let at = Timestamp::UNIX_EPOCH;
-        let words = [0, 59, 60, 480, 7200, 86_400, 2_592_000].map(|age| age_words(age, at));
+        let words =
+            [0, 59, 60, 480, 7200, 86_400, 259_200, 2_592_000].map(|age| age_words(age, at));
         assert_eq!(
             words,
             [
                 "just now",
                 "just now",
-                "1 min ago",
-                "8 mins ago",
+                "1 minute ago",
+                "8 minutes ago",
                 "2 hours ago",
-                "1 day ago",
+                "24 hours ago",
+                "3 days ago",
                 "1 Jan 1970"
             ]
         );

@@ -28,7 +28,7 @@
 //! | `newer:2d12h` | was finished, claimed or else enqueued within this time |
 //!
 //! Put a value with blanks into double quotes, in which `\"` and `\\` are a quote and a backslash. Times have
-//! the units `d`, `h`, `m`, `s` and `ms`, or whole words: `newer:"2 days"`. Each key occurs once. Terms that no job
+//! the units `w`, `d`, `h`, `m`, `s` and `ms`, or whole words: `newer:"2 days"`. Each key occurs once. Terms that no job
 //! can match, such as `state:ready cause:lost`, are an error.
 
 use std::collections::BTreeSet;
@@ -36,6 +36,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
+use crate::duration;
 use crate::job::{Cause, JobId, JobState};
 
 /// Which jobs. See the [module](self) for the grammar that [`FromStr`] reads and [`Display`](fmt::Display)
@@ -287,7 +288,7 @@ impl fmt::Display for JobFilter {
         }
         for (key, time) in [("older", self.older), ("newer", self.newer)] {
             if let Some(time) = time {
-                terms.push(format!("{key}:{}", print_time(time)));
+                terms.push(format!("{key}:{}", duration::unspaced(time)));
             }
         }
         f.write_str(&terms.join(" "))
@@ -403,52 +404,17 @@ fn quoted(value: &str) -> String {
 
 const TIME: &str = "write a time such as 30s, 1h or 2d12h";
 
-const UNITS: [(&str, u64); 5] =
-    [("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000), ("ms", 1)];
-
-/// Other words for the units.
-const UNIT_WORDS: [(&str, &[&str]); 4] = [
-    ("d", &["day", "days"]),
-    ("h", &["hr", "hrs", "hour", "hours"]),
-    ("m", &["min", "mins", "minute", "minutes"]),
-    ("s", &["sec", "secs", "second", "seconds"]),
-];
-
 /// The longest time that is kept: 1,000 years, which Postgres can subtract from any date.
-const LONGEST: u64 = 1000 * 365 * 86_400_000;
+const LONGEST: Duration = Duration::from_secs(1000 * 365 * 24 * 60 * 60);
 
+/// Returns the time as it is printed: in whole milliseconds, at most [`LONGEST`].
 fn whole(time: Duration) -> Duration {
-    Duration::from_millis(u64::try_from(time.as_millis()).unwrap_or(u64::MAX).min(LONGEST))
-}
-
-fn print_time(time: Duration) -> String {
-    let mut left = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
-    let mut text = String::new();
-    for (unit, length) in UNITS {
-        if left >= length {
-            text.push_str(&format!("{}{unit}", left / length));
-            left %= length;
-        }
-    }
-    if text.is_empty() { "0s".to_owned() } else { text }
+    let time = time.min(LONGEST);
+    time - Duration::from_nanos(u64::from(time.subsec_nanos() % 1_000_000))
 }
 
 fn read_time(text: &str) -> Option<Duration> {
-    let (mut sum, mut rest) = (0_u64, text.trim());
-    while !rest.is_empty() {
-        let digits = rest.find(|letter: char| !letter.is_ascii_digit())?;
-        let (number, after) = rest.split_at_checked(digits)?;
-        let after = after.trim_start();
-        let end = after.find(|letter: char| letter.is_ascii_digit()).unwrap_or(after.len());
-        let (unit, after) = after.split_at_checked(end)?;
-        let unit = unit.trim_end();
-        let short = UNIT_WORDS.iter().find(|(_, words)| words.contains(&unit));
-        let unit = short.map_or(unit, |(short, _)| *short);
-        let (_, length) = UNITS.iter().find(|(known, _)| *known == unit)?;
-        sum = sum.checked_add(number.parse::<u64>().ok()?.checked_mul(*length)?)?;
-        rest = after;
-    }
-    (!text.trim().is_empty()).then(|| whole(Duration::from_millis(sum)))
+    duration::parse(text).map(whole)
 }
 
 #[cfg(test)]
@@ -462,7 +428,10 @@ mod tests {
     }
 
     fn time() -> impl Strategy<Value = Option<Duration>> {
-        proptest::option::of((0..=LONGEST).prop_map(Duration::from_millis))
+        proptest::option::of(
+            (0..=LONGEST.as_secs(), 0..1000_u32)
+                .prop_map(|(seconds, millis)| whole(Duration::new(seconds, millis * 1_000_000))),
+        )
     }
 
     fn some<T: Copy + Ord + fmt::Debug>(of: &'static [T]) -> impl Strategy<Value = BTreeSet<T>> {
@@ -497,13 +466,18 @@ mod tests {
 
     #[test]
     fn times_are_read_as_flags_read_them() {
-        for text in
-            ["newer:2d", "newer:48h", "newer:\"2 days\"", "newer:2days", "newer:\"1 day 24 hours\""]
-        {
+        for text in [
+            "newer:2d",
+            "newer:48h",
+            "newer:1d24h",
+            "newer:2days",
+            "newer:\"2 days\"",
+            "newer:\"1 day 24 hours\"",
+        ] {
             let filter = JobFilter::any().newer(Duration::from_secs(172_800));
             assert_eq!(text.parse(), Ok(filter), "{text}");
         }
-        assert!("newer:\"2 weeks\"".parse::<JobFilter>().is_err());
+        assert!("newer:\"2 months\"".parse::<JobFilter>().is_err());
     }
 
     #[test]

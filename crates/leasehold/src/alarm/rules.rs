@@ -12,11 +12,14 @@
 //!   window restarts after a gap or a pause. Once raised, it clears only when enough jobs have
 //!   completed.
 
+use std::time::Duration;
+
 use serde::Serialize;
 
 use super::Thresholds;
 pub use super::rule::Rule;
 use super::snapshot::{Holder, Open, QueueView, Snapshot};
+use crate::duration::coarse;
 
 /// A condition that holds now.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -225,14 +228,8 @@ fn jobs(count: f64) -> String {
 }
 
 /// Formats seconds for a reader.
-pub fn span(seconds: f64) -> String {
-    let whole = seconds.max(0.0).round() as u64;
-    match whole {
-        0..120 => format!("{whole} s"),
-        120..7200 => format!("{} min", whole / 60),
-        7200..172_800 => format!("{} h", whole / 3600),
-        _ => format!("{} days", whole / 86_400),
-    }
+fn span(seconds: f64) -> String {
+    coarse(Duration::try_from_secs_f64(seconds.max(0.0)).unwrap_or(Duration::MAX))
 }
 
 #[cfg(test)]

@@ -181,8 +181,8 @@ fn vacuum_alarm_names_the_transaction_and_how_to_end_it() {
     let found = evaluate(&sick, &Thresholds::default());
     assert_eq!(
         found[0].summary,
-        "vacuum has removed no dead rows for 16 min: claims will slow down; \
-         held back by one, 16 min; end one; and by two, 10 min; end two"
+        "vacuum has removed no dead rows for 17 minutes: claims will slow down; \
+         held back by one, 17 minutes; end one; and by two, 10 minutes; end two"
     );
     // The holder may have ended by the time of the sample.
     let gone = Snapshot { vacuum_held_by: Vec::new(), ..sick };
@@ -192,9 +192,9 @@ fn vacuum_alarm_names_the_transaction_and_how_to_end_it() {
 #[test]
 fn thresholds_of_the_program_apply_to_queues_without_a_watch() {
     let strict = Thresholds::default()
-        .max_age(std::time::Duration::from_secs(5))
+        .max_age(Duration::from_secs(5))
         .max_dead(1)
-        .max_starved(std::time::Duration::from_secs(90));
+        .max_starved(Duration::from_secs(90));
     let found = |view: QueueView| -> Vec<Rule> {
         let snapshot = Snapshot { queues: vec![view], ..Snapshot::default() };
         evaluate(&snapshot, &strict).into_iter().map(|found| found.rule).collect()

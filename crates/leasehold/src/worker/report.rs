@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::context::Attempt;
 use super::run::span;
+use crate::duration::short;
 use crate::error::CallError;
 use crate::error_text::one_line;
 use crate::job::{Generation, JobId};
@@ -21,14 +22,14 @@ pub(super) fn failed(
     let (which, why) = (which_attempt(attempt), one_line(why));
     span(attempt).in_scope(|| match (outcome, transition) {
         (Finished::Retried, _) => {
-            let wait = next_in.map_or_else(|| "a moment".to_owned(), length);
+            let wait = next_in.map_or_else(|| "a moment".to_owned(), short);
             tracing::warn!("{which} failed, next in {wait}: {why}");
         }
         (Finished::Deferred, Transition::Defer { wait, counted: true, .. }) => {
-            tracing::warn!("{which} failed, next in {}: {why}", length(*wait));
+            tracing::warn!("{which} failed, next in {}: {why}", short(*wait));
         }
         (Finished::Snoozed, Transition::Snooze { wait, .. }) => {
-            tracing::warn!("{which} was not started, next in {}: {why}", length(*wait));
+            tracing::warn!("{which} was not started, next in {}: {why}", short(*wait));
         }
         (Finished::Buried, transition) => match transition.cause() {
             Some(cause) => tracing::error!("{which}: {cause}, the job is dead: {why}"),
@@ -65,28 +66,5 @@ fn which_attempt(attempt: &Attempt) -> String {
         format!("attempt {number}")
     } else {
         format!("attempt {number} of {most}")
-    }
-}
-
-/// Formats a wait in its largest unit: `0.8 s`, `4 s`, `12 min`, `3 h`.
-fn length(wait: Duration) -> String {
-    let seconds = wait.as_secs_f64();
-    match seconds {
-        ..1.0 => format!("{seconds:.1} s"),
-        ..100.0 => format!("{seconds:.0} s"),
-        ..6000.0 => format!("{:.0} min", seconds / 60.0),
-        _ => format!("{:.0} h", seconds / 3600.0),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn waits_are_shown_in_their_largest_unit() {
-        let shown = [0.25, 4.2, 99.0, 720.0, 10_800.0]
-            .map(|seconds| length(Duration::from_secs_f64(seconds)));
-        assert_eq!(shown, ["0.2 s", "4 s", "99 s", "12 min", "3 h"]);
     }
 }

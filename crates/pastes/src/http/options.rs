@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use axum::http::{HeaderMap, HeaderName};
-use leasehold_http::duration;
+use leasehold::duration;
 
 use super::problems::PasteProblem;
 

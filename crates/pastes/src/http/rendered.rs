@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use leasehold_http::duration;
+use leasehold::duration;
 use leasehold_http::limits::client_key;
 use leasehold_http::problems::CommonProblem;
 use quick_cache::sync::{Cache, DefaultLifecycle};

@@ -1,6 +1,6 @@
 //! Pages that only show a message.
 
-use leasehold_http::duration;
+use leasehold::duration;
 use maud::{Markup, html};
 
 use super::layout::Page;

@@ -1,6 +1,6 @@
 //! The pastes of this browser's owner.
 
-use leasehold_http::duration;
+use leasehold::duration;
 use maud::{Markup, html};
 
 use super::layout::{Nav, Page};

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use leasehold_http::duration;
+use leasehold::duration;
 use maud::{Markup, html};
 
 use super::model::{JustCreated, Links};

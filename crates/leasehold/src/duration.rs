@@ -1,15 +1,17 @@
-//! Durations as users write and read them: `10m`, `1h 30m`, `2 weeks`. jiff's friendly format, both ways.
+//! Durations as users write and read them: `10m`, `1h 30m`, `2 weeks`. jiff's friendly format, both ways, for
+//! commands, pages, filters, alarms and the log.
 //!
 //! # Invariants
 //! - A day is 24 hours, a week seven days. Months and years have no fixed length and are refused.
-//! - [`compact`] and [`verbose`] are exact, and [`parse`] reads what they print.
+//! - [`compact`], [`unspaced`] and [`verbose`] are exact, and [`parse`] reads what they print.
 
 use std::time::Duration;
 
 use jiff::fmt::friendly::{Designator, Spacing, SpanPrinter};
-use jiff::{Span, SpanRelativeTo, SpanRound, Unit};
+use jiff::{RoundMode, Span, SpanRelativeTo, SpanRound, Unit};
 
 const COMPACT: SpanPrinter = SpanPrinter::new();
+const UNSPACED: SpanPrinter = SpanPrinter::new().spacing(Spacing::None);
 const VERBOSE: SpanPrinter =
     SpanPrinter::new().designator(Designator::Verbose).spacing(Spacing::BetweenUnitsAndDesignators);
 
@@ -23,6 +25,31 @@ pub fn parse(text: &str) -> Option<Duration> {
 /// Prints a duration with short units: `30d`, `1h 30m`, `250ms`.
 pub fn compact(time: Duration) -> String {
     COMPACT.span_to_string(&whole(time))
+}
+
+/// Prints a duration without blanks, for text in which a blank ends a value: `30d`, `1h30m`.
+pub fn unspaced(time: Duration) -> String {
+    UNSPACED.span_to_string(&whole(time))
+}
+
+/// Prints a duration in its two largest units, cut and not rounded: `1h 30m`, `12s`, `250ms`.
+pub fn short(time: Duration) -> String {
+    let smallest = match time.as_secs() {
+        0 => Unit::Millisecond,
+        1..3600 => Unit::Second,
+        3600..86_400 => Unit::Minute,
+        _ => Unit::Hour,
+    };
+    let round = SpanRound::new()
+        .largest(Unit::Day)
+        .smallest(smallest)
+        .mode(RoundMode::Trunc)
+        .days_are_24_hours();
+    match Span::try_from(time).and_then(|span| span.round(round)) {
+        Ok(span) => COMPACT.span_to_string(&span),
+        // Longer than a calendar goes.
+        Err(_) => "thousands of years".to_owned(),
+    }
 }
 
 /// Prints a duration with units in full: `30 days`, `1 hour 30 minutes`.
@@ -56,6 +83,16 @@ pub fn approximate(time: Duration) -> String {
         _ => Unit::Day,
     };
     VERBOSE.span_to_string(&balanced(time, unit))
+}
+
+/// Like [`approximate`], with the seconds below two minutes: `0 seconds`, `90 seconds`, `16 minutes`.
+pub fn coarse(time: Duration) -> String {
+    match time.as_secs() {
+        seconds @ ..120 => {
+            VERBOSE.span_to_string(&balanced(Duration::from_secs(seconds), Unit::Second))
+        }
+        _ => approximate(time),
+    }
 }
 
 fn whole(time: Duration) -> Span {
@@ -122,6 +159,7 @@ mod tests {
             assert_eq!((parse(short), parse(long)), (Some(seconds(time)), Some(seconds(time))));
         }
         assert_eq!(compact(Duration::from_millis(250)), "250ms");
+        assert_eq!([90, 90_000].map(|time| unspaced(seconds(time))), ["1m30s", "1d1h"]);
         assert_eq!(compact(Duration::MAX), "7304484d");
     }
 
@@ -152,6 +190,40 @@ mod tests {
             (86_400 * 30 - 1, "30 days"),
         ] {
             assert_eq!(approximate(seconds(time)), text, "{time}");
+        }
+    }
+
+    #[test]
+    fn short_durations_have_their_two_largest_units() {
+        for (time, text) in [
+            (0.0, "0s"),
+            (0.25, "250ms"),
+            (12.9, "12s"),
+            (90.0, "1m 30s"),
+            (3600.0, "1h"),
+            (5399.0, "1h 29m"),
+            (86_400.0, "1d"),
+            (90_061.0, "1d 1h"),
+            (86_400.0 * 400.0, "400d"),
+        ] {
+            assert_eq!(short(Duration::from_secs_f64(time)), text, "{time}");
+        }
+        assert_eq!(short(Duration::MAX), "thousands of years");
+        for time in [1, 59, 60, 61, 3599, 3600, 5400, 86_400, 90_000, 34_560_000].map(seconds) {
+            assert_eq!(parse(&short(time)), Some(time), "{time:?}");
+        }
+    }
+
+    #[test]
+    fn coarse_durations_name_the_seconds_below_two_minutes() {
+        for (time, text) in [
+            (0, "0 seconds"),
+            (1, "1 second"),
+            (119, "119 seconds"),
+            (120, "2 minutes"),
+            (960, "16 minutes"),
+        ] {
+            assert_eq!(coarse(seconds(time)), text, "{time}");
         }
     }
 }
