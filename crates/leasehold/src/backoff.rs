@@ -72,6 +72,11 @@ impl Backoff {
         (wait + swing.mul_f64(2.0 * chance.clamp(0.0, 1.0))).saturating_sub(swing)
     }
 
+    /// Returns how long to wait after attempt number `attempts` failed, with its jitter.
+    pub fn random_wait(&self, attempts: i32) -> Duration {
+        self.wait_after(attempts, rand::random())
+    }
+
     /// Returns the waits of one caller, from the first on.
     pub const fn waits(self) -> Waits {
         Waits { backoff: self, failures: 0 }
@@ -89,7 +94,7 @@ impl Waits {
     /// Returns how long to wait after one more failure.
     pub fn next_wait(&mut self) -> Duration {
         self.failures = self.failures.saturating_add(1);
-        self.backoff.wait_after(self.failures, rand::random())
+        self.backoff.random_wait(self.failures)
     }
 
     /// Starts again with the first wait, after a success.

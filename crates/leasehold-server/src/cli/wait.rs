@@ -4,15 +4,14 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use leasehold::admin::{JobInfo, WorkerState};
-use leasehold::{JobId, JobState};
+use leasehold::{Backoff, JobId, JobState};
 
 use super::db::Db;
 use crate::exit::{Code, Failure};
 use crate::output::Out;
 
 /// The polling intervals: short at first, then doubling.
-const SOONEST: Duration = Duration::from_millis(50);
-const LATEST: Duration = Duration::from_secs(1);
+const POLL: Backoff = Backoff::doubling(Duration::from_millis(50), Duration::from_secs(1));
 /// Timeout of the read behind a warning.
 const REGISTRY_LIMIT: Duration = Duration::from_secs(2);
 
@@ -23,7 +22,7 @@ pub async fn until_over(
     limit: Option<Duration>,
 ) -> Result<ExitCode, Failure> {
     let begin = Instant::now();
-    let (mut pause, mut warned) = (SOONEST, false);
+    let (mut pauses, mut warned) = (POLL.waits(), false);
     let mut failures = 0;
     loop {
         let job = db.within(db.jobs().get(id)).await?;
@@ -57,8 +56,7 @@ pub async fn until_over(
             ))
             .hint(format!("it continues; show it: leasehold jobs show {id}")));
         }
-        tokio::time::sleep(pause.min(left)).await;
-        pause = (pause * 2).min(LATEST);
+        tokio::time::sleep(pauses.next_wait().min(left)).await;
     }
 }
 

@@ -17,12 +17,16 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::backoff::{Backoff, Jitter, Waits};
 use crate::breaker::{Breaker, BreakerPermit};
 
 /// The timeout of a call to a gate.
 const CALL_LIMIT: Duration = Duration::from_millis(200);
 /// How long a loop waits for a busy gate before it claims without it.
 const GATE_TIMEOUT: Duration = Duration::from_secs(1);
+/// The wait before a busy gate is asked again. It varies by half: loops that met must not meet again.
+const BUSY_WAIT: Backoff = Backoff::doubling(Duration::from_millis(3), Duration::from_millis(40))
+    .jitter(Jitter::Share(0.5));
 /// After this many failed calls or waits in vain in a row, claims bypass the gate for `OPEN_FOR`.
 const FAILURES: u32 = 3;
 const OPEN_FOR: Duration = Duration::from_secs(15);
@@ -94,7 +98,7 @@ impl Gate {
             gate: self,
             permit: self.breaker.permit(now).ok(),
             until: now + GATE_TIMEOUT,
-            pause: Duration::from_millis(4),
+            waits: BUSY_WAIT.waits(),
         }
     }
 }
@@ -125,7 +129,7 @@ pub(super) struct Approach<'a> {
     /// `None`: the breaker is open, or the result was already reported.
     permit: Option<BreakerPermit<'a>>,
     until: Instant,
-    pause: Duration,
+    waits: Waits,
 }
 
 impl Approach<'_> {
@@ -163,8 +167,7 @@ impl Approach<'_> {
             self.tell(false);
             return false;
         }
-        tokio::time::sleep(self.pause.mul_f64(rand::random_range(0.5..=1.0))).await;
-        self.pause = (self.pause * 2).min(Duration::from_millis(50));
+        tokio::time::sleep(self.waits.next_wait()).await;
         true
     }
 

@@ -17,6 +17,7 @@ use tokio_postgres::types::Type;
 use super::bulk::{self, is_bulk};
 use super::compare::Outcome as Found;
 use super::syncer::{Item, Synced};
+use crate::backoff::{Backoff, jitter};
 use crate::mirror::MirrorError;
 use crate::mirror::declare::KeyKind;
 use crate::mirror::runtime::MirrorRuntime;
@@ -25,8 +26,8 @@ use crate::{Cause, Ctx, JobError, JobResult, Outcome};
 
 /// How long a job waits when the database did not answer.
 const DATABASE_WAIT: Duration = Duration::from_secs(1);
-/// A row that the store does not take waits for 2 s at first, then twice as long each time, up to this.
-const LONGEST_BUSY_WAIT: u64 = 3600;
+/// The wait of a row that the store does not take, by the attempts of its job.
+const BUSY_WAIT: Backoff = Backoff::doubling(Duration::from_secs(2), Duration::from_secs(3600));
 
 /// Handles jobs of the mirror. Either all of them are bulk work or none is: the registration groups them, so
 /// that changes by users do not wait for bulk work.
@@ -173,9 +174,8 @@ impl<'a> Pass<'a> {
             Synced::Behind(why) => self.defer(key, self.retry_wait(key), &why),
             Synced::Busy(why) => {
                 let attempts = self.first_job(key).map_or(1, Ctx::attempt);
-                let doubled = 1_u64 << attempts.clamp(1, 13);
-                let wait = Duration::from_secs(doubled.min(LONGEST_BUSY_WAIT));
-                self.end(key, &Err(JobError::retry(why).deferred(spread(wait))));
+                let wait = BUSY_WAIT.random_wait(attempts);
+                self.end(key, &Err(JobError::retry(why).deferred(wait)));
             }
             Synced::Refused(why) => self.end(key, &Err(JobError::permanent(why))),
         }
@@ -243,13 +243,9 @@ impl<'a> Pass<'a> {
     }
 }
 
+/// Puts the job back. The jitter keeps jobs that are deferred together from becoming due together.
 fn deferred(wait: Duration, why: &str) -> Outcome {
-    Outcome::Defer { after: spread(wait), why: why.to_owned() }
-}
-
-/// Jobs that are deferred together must not become due together.
-fn spread(wait: Duration) -> Duration {
-    wait.mul_f64(rand::random_range(0.8..=1.2))
+    Outcome::Defer { after: jitter(wait), why: why.to_owned() }
 }
 
 /// Returns the key that a job names, and whether its row must be written in any case.
