@@ -112,6 +112,13 @@ impl<J> ManyItem<J> {
 
 /// An async function that runs many jobs of one type at once. It returns one result for all of them, or
 /// one for each in order.
+#[diagnostic::on_unimplemented(
+    message = "this function is not a handler of several jobs",
+    note = "a handler of several jobs is an async function whose argument is Vec<ManyItem<J>>, where J is a struct with \
+            #[derive(Job)], followed by at most one State<T>, and that returns (), a Vec with one result per job, \
+            or a Result of one of them with an error that handlers of one job may return",
+    note = "a handler with State<T> needs a worker that has a T: .worker_with(state) in place of .worker()"
+)]
 pub trait ManyHandler<S, Args>: Clone + Send + Sync + 'static {
     /// The type of the jobs.
     type Job: Job;
@@ -148,23 +155,28 @@ impl IntoManyResult for () {
     }
 }
 
-/// One result per job, in the order of the batch.
-impl IntoManyResult for Vec<JobResult> {
-    fn into_many_result(mut self, jobs: usize) -> Vec<JobResult> {
+/// One result per job, in the order of the batch: `Vec<JobResult>`, `Vec<Outcome>`, `Vec<anyhow::Result<()>>`.
+impl<R: IntoJobResult> IntoManyResult for Vec<R> {
+    fn into_many_result(self, jobs: usize) -> Vec<JobResult> {
         let given = self.len();
-        self.resize_with(jobs, || {
+        let mut results: Vec<JobResult> =
+            self.into_iter().map(IntoJobResult::into_job_result).collect();
+        results.resize_with(jobs, || {
             Err(JobError::retry(format!(
                 "the handler returned {given} results for {jobs} jobs; return one per job"
             )))
         });
-        self
+        results
     }
 }
 
-/// One outcome per job, in the order of the batch.
-impl IntoManyResult for Vec<Outcome> {
+/// One result per job, or an error that fails all of them.
+impl<R: IntoJobResult, E: Into<JobError>> IntoManyResult for Result<Vec<R>, E> {
     fn into_many_result(self, jobs: usize) -> Vec<JobResult> {
-        self.into_iter().map(Ok).collect::<Vec<JobResult>>().into_many_result(jobs)
+        match self {
+            Ok(results) => results.into_many_result(jobs),
+            Err(error) => Err::<(), JobError>(error.into()).into_many_result(jobs),
+        }
     }
 }
 
@@ -315,7 +327,7 @@ fn transition(result: JobResult, attempt: &Attempt, backoff: Option<Backoff>) ->
             Transition::Bury { cause: Cause::Undecodable, why }
         }
         Reason::Undecodable | Reason::Failed => {
-            let after = backoff.map(|backoff| backoff.wait_after(attempts, rand::random()));
+            let after = backoff.map(|backoff| backoff.random_wait(attempts));
             Transition::Retry { after, why }
         }
     }

@@ -2,6 +2,7 @@
 
 use std::error::Error;
 
+use leasehold::worker::ManyItem;
 use leasehold::{Draft, Enqueue, JobResult, Outcome};
 use leasehold_testing::TestDatabase;
 use serde::{Deserialize, Serialize};
@@ -108,6 +109,50 @@ async fn handlers_return_every_usual_result_and_keep_the_causes_of_errors() {
     let ended = "select count(*) from leasehold_internal.finished_job \
                  where (name, outcome) in (('unit', 'completed'), ('decides', 'cancelled'))";
     assert_eq!(count(&client, ended).await, 2);
+}
+
+#[derive(Clone, Debug, leasehold::Job, Serialize, Deserialize)]
+#[job(name = "printed")]
+struct Printed {
+    n: i64,
+}
+
+#[derive(Clone, Debug, leasehold::Job, Serialize, Deserialize)]
+#[job(name = "posted")]
+struct Posted {
+    n: i64,
+}
+
+/// An error of the whole batch through `?`, or one outcome per job.
+async fn many_by_anyhow(letters: Vec<ManyItem<Printed>>) -> anyhow::Result<Vec<Outcome>> {
+    by_own_error(Own).await.map_err(anyhow::Error::from)?;
+    Ok(letters.iter().map(|_| Outcome::Complete).collect())
+}
+
+/// One usual result per job.
+async fn many_one_by_one(letters: Vec<ManyItem<Posted>>) -> Vec<anyhow::Result<()>> {
+    let post = |letter: ManyItem<Posted>| {
+        anyhow::ensure!(letter.job.n != 2, "letter {} has no stamp", letter.job.n);
+        Ok(())
+    };
+    letters.into_iter().map(post).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn handlers_of_several_jobs_return_every_usual_result() {
+    let database = TestDatabase::new().await;
+    let (engine, client) = (engine(&database).await, database.connect().await);
+    engine.enqueue_many((1..=2).map(|n| Printed { n })).await.expect("enqueued");
+    engine.enqueue_many((1..=2).map(|n| Posted { n })).await.expect("enqueued");
+    let worker = engine.worker().queue("default", 4);
+    let mut worker = run(worker.handle_many(2, many_by_anyhow).handle_many(2, many_one_by_one));
+    worker.finished(4).await;
+    worker.stop().await;
+    let failed = "select count(*) from leasehold.job where (name, last_error) in \
+                  (('printed', 'the letter was not sent: line busy'), ('posted', 'letter 2 has no stamp'))";
+    assert_eq!(count(&client, failed).await, 3);
+    let ended = "select count(*) from leasehold_internal.finished_job where (name, outcome) = ('posted', 'completed')";
+    assert_eq!(count(&client, ended).await, 1);
 }
 
 #[tokio::test]
