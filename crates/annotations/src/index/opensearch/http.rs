@@ -8,6 +8,7 @@
 use std::time::Duration;
 
 use leasehold::mirror::TargetError;
+use leasehold_http::request::percent_decode;
 use reqwest::{Client, Method, StatusCode, Url};
 use serde_json::Value;
 
@@ -60,7 +61,7 @@ impl Http {
         if !matches!(base.scheme(), "http" | "https") || base.cannot_be_a_base() {
             return Err(wrong());
         }
-        let decoded = |text: &str| percent_decoded(text);
+        let decoded = |text: &str| percent_decode(text).unwrap_or_else(|| text.to_owned());
         let login = (!base.username().is_empty())
             .then(|| (decoded(base.username()), base.password().map(decoded).unwrap_or_default()));
         let _ = base.set_username("");
@@ -165,13 +166,6 @@ fn judge(status: StatusCode, bytes: &[u8]) -> Result<Value, Refused> {
 
 fn quoted(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).chars().take(QUOTED).collect()
-}
-
-fn percent_decoded(text: &str) -> String {
-    url::form_urlencoded::parse(format!("x={}", text.replace('+', "%2B")).as_bytes())
-        .next()
-        .map(|(_, value)| value.into_owned())
-        .unwrap_or_default()
 }
 
 #[cfg(test)]
