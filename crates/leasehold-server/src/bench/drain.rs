@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result};
 use leasehold::Leasehold;
+use leasehold::admin::diagnosis;
 
 use super::ledger::Ledger;
 use super::ours::{self, Noop, OurWorker};
@@ -32,7 +33,7 @@ pub async fn run(server: &BenchServer, common: &Common) -> Result<Report> {
         engine.enqueue_many((start..(start + 10_000).min(jobs)).map(|n| Noop { n })).await?;
     }
     let enqueue_wal = enqueue_wal.bytes(&session).await? / jobs as f64;
-    session.batch_execute("analyze leasehold.job").await?;
+    session.batch_execute(diagnosis::BENCH_ANALYZE).await?;
 
     let ledger = Arc::new(Ledger::new(jobs, &[1]));
     let drain_wal = WalMeter::start(&session).await?;

@@ -3,6 +3,7 @@
 use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
+use leasehold::admin::{JobFilter, Jobs};
 use leasehold::{Enqueue, Leasehold};
 
 use super::ours::{self, Noop};
@@ -54,9 +55,9 @@ pub async fn run(server: &BenchServer, common: &Common) -> Result<Report> {
     }
     let raw_single_rate = SINGLES as f64 / began.elapsed().as_secs_f64();
 
-    let rows = session.query_typed("select count(*) from leasehold.job", &[]).await?;
-    let stored: i64 = rows.first().context("no count")?.get(0);
-    ensure!(stored as u64 == jobs + SINGLES, "{stored} jobs are stored, not {}", jobs + SINGLES);
+    let wanted = u32::try_from(jobs + SINGLES + 1).context("too many jobs")?;
+    let stored = Jobs::on(&session).count(&JobFilter::any().waiting(), wanted).await?;
+    ensure!(stored == jobs + SINGLES, "{stored} jobs are stored, not {}", jobs + SINGLES);
 
     let (ours_rate, raw_rate) = (jobs as f64 / our_time, jobs as f64 / raw_time);
     let mut report = Report::new("enqueue", jobs, "jobs/s", ours_rate, raw_rate);

@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use leasehold::{Job, Leasehold, State};
+use leasehold::admin::{By, JobFilter, Jobs, QueueChange, Queues, diagnosis};
+use leasehold::{Job, JobState, Leasehold, State};
 use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 
@@ -44,9 +45,7 @@ impl OurWorker {
 /// Waits until the database shows no unfinished job.
 pub async fn drained(session: &leasehold::database::Session) -> Result<()> {
     loop {
-        let rows = session
-            .query_typed("select exists (select from leasehold.job where queue = 'bench')", &[])
-            .await?;
+        let rows = session.query_typed(diagnosis::BENCH_UNFINISHED, &[]).await?;
         if !rows.first().context("no answer")?.get::<_, bool>(0) {
             return Ok(());
         }
@@ -58,23 +57,14 @@ pub async fn drained(session: &leasehold::database::Session) -> Result<()> {
 pub async fn verify(session: &leasehold::database::Session, ledger: &Ledger) -> Result<()> {
     let (never, again) = ledger.wrong();
     ensure!(never == 0 && again == 0, "{never} jobs never ran, {again} ran more than once");
-    let rows = session
-        .query_typed(
-            "select (select count(*) from leasehold.job) + (select count(*) from leasehold_internal.dead_job)",
-            &[],
-        )
-        .await?;
-    let left: i64 = rows.first().context("no answer")?.get(0);
+    let unfinished = JobFilter::any().waiting().states([JobState::Running, JobState::Dead]);
+    let left = Jobs::on(session).count(&unfinished, 1000).await?;
     ensure!(left == 0, "{left} jobs are left in the tables");
     Ok(())
 }
 
 pub async fn set_up(session: &leasehold::database::Session, history: bool) -> Result<()> {
-    session
-        .batch_execute(&format!(
-            "insert into leasehold_internal.queue (name, keep_history) values ('bench', {history}) \
-             on conflict (name) do update set keep_history = excluded.keep_history"
-        ))
-        .await?;
+    let change = QueueChange::new().keep_history(history);
+    Queues::on(session).set("bench", &change, &By::new("bench")).await?;
     Ok(())
 }

@@ -2,21 +2,25 @@
 
 use std::time::Duration;
 
-use leasehold::{Enqueue, EnqueueError, Leasehold};
+use leasehold::admin::JobFilter;
+use leasehold::{Enqueue, EnqueueError, JobState, Leasehold};
 
-use super::demo::{BuildReport, DeliverHook, SendEmail, chance};
+use super::demo::{BuildReport, DeliverHook, QUEUES, SendEmail, chance};
 use crate::exit::Failure;
 use crate::output::Out;
 use crate::run::Stopping;
 
 /// The producer pauses while more jobs than this wait: a demo must not fill a disk.
-const ENOUGH: i64 = 2000;
+const ENOUGH: u32 = 2000;
 const STATUS_EVERY: Duration = Duration::from_secs(3);
+/// The status line counts completions of the last hour, up to [`MOST_SHOWN`] per queue.
+const SHOWN: Duration = Duration::from_secs(3600);
+const MOST_SHOWN: u32 = 100_000;
 
 const NAMES: [&str; 6] = ["ada", "grace", "edsger", "barbara", "tony", "leslie"];
 const TEMPLATES: [&str; 3] = ["welcome", "order-confirmed", "password-reset"];
 
-/// Enqueues a few jobs every few hundred milliseconds, and waits while the database is away.
+/// Enqueues a few jobs every few hundred milliseconds, and waits while the database is down.
 pub async fn produce(engine: Leasehold, stopping: Stopping) -> Result<(), Failure> {
     let queues = ["demo.mail", "demo.hooks"];
     tokio::spawn(engine.canary(queues).run_until(stopping.clone().asked()));
@@ -29,7 +33,7 @@ pub async fn produce(engine: Leasehold, stopping: Stopping) -> Result<(), Failur
         }
         order += 1;
         match waiting(&engine).await {
-            Ok(waiting) if waiting < ENOUGH => {}
+            Ok(waiting) if waiting < u64::from(ENOUGH) => {}
             _ => continue,
         }
         if let Err(error) = place_order(&engine, order).await {
@@ -73,11 +77,14 @@ fn pick<'a>(words: &[&'a str]) -> &'a str {
     words.get(rand::random_range(0..words.len())).copied().unwrap_or_default()
 }
 
-async fn waiting(engine: &Leasehold) -> Result<i64, Failure> {
-    let sql =
-        "select count(*) from (select from leasehold.job where queue like 'demo.%' limit 10000) j";
-    let client = engine.pool().get().await.map_err(Failure::failed)?;
-    Ok(client.query_typed(sql, &[]).await?.first().map_or(0, |row| row.get(0)))
+/// Returns how many jobs of the demo wait, up to a little above [`ENOUGH`] per queue.
+async fn waiting(engine: &Leasehold) -> Result<u64, Failure> {
+    let mut waiting = 0;
+    for (queue, _) in QUEUES {
+        let filter = JobFilter::any().queue(queue).waiting();
+        waiting += engine.jobs().count(&filter, ENOUGH).await?;
+    }
+    Ok(waiting)
 }
 
 /// Prints a status line every few seconds, from the database.
@@ -95,16 +102,21 @@ pub async fn print_status(engine: Leasehold, stopping: Stopping, out: Out) -> Re
 }
 
 async fn status(engine: &Leasehold) -> Result<String, Failure> {
-    let client = engine.pool().get().await.map_err(Failure::failed)?;
-    let rows = client.query_typed(include_str!("../../queries/demo_status.sql"), &[]).await?;
-    let row = rows.first().ok_or_else(|| Failure::failed("no answer"))?;
-    let number = |at: usize| row.get::<_, i64>(at);
+    let mut completed = 0;
+    for (queue, _) in QUEUES {
+        let filter = JobFilter::any().queue(queue).states([JobState::Completed]).newer(SHOWN);
+        completed += engine.jobs().count(&filter, MOST_SHOWN).await?;
+    }
+    let (mut waiting, mut running, mut retrying, mut dead) = (0, 0, 0, 0);
+    for found in engine.queues().list().await? {
+        if QUEUES.iter().any(|(queue, _)| *queue == found.queue) {
+            waiting += found.scheduled + found.ready;
+            running += found.running;
+            retrying += found.retrying;
+            dead += found.dead + found.dead_expired;
+        }
+    }
     Ok(format!(
-        "completed {}, waiting {}, running {}, retrying {}, dead {}",
-        number(0),
-        number(1),
-        number(2),
-        number(3),
-        number(4)
+        "completed {completed}, waiting {waiting}, running {running}, retrying {retrying}, dead {dead}"
     ))
 }

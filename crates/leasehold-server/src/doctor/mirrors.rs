@@ -1,5 +1,7 @@
 //! Mirrors: does every change reach them, and do checks prove that they are equal?
 
+use leasehold::admin::diagnosis;
+
 use super::finding::{Finding, Level, Trouble, check, together};
 use crate::cli::Db;
 use crate::exit::Failure;
@@ -14,7 +16,7 @@ const DIFFERS: f64 = 600.0;
 
 /// Returns nothing if there are no mirrors.
 pub async fn examine(db: &Db) -> Vec<Finding> {
-    match db.query("select from leasehold_internal.mirror limit 1", &[]).await {
+    match db.query(diagnosis::MIRROR_CHECKS, &[]).await {
         Ok(rows) if rows.is_empty() => return Vec::new(),
         Ok(_) => {}
         Err(failure) => return vec![Finding::unknown("mirrors", &failure)],
@@ -28,18 +30,7 @@ pub async fn examine(db: &Db) -> Vec<Finding> {
 
 /// Checks the triggers that enqueue jobs for changes. Reads the catalogue, which every role may.
 async fn triggers(db: &Db) -> Result<Finding, Failure> {
-    let sql = "select m.name, m.table_name, c.oid is not null, c.oid::regclass::text, \
-                      array(select t.tgname::text from pg_trigger t \
-                             where t.tgrelid = c.oid and t.tgenabled in ('O', 'A')), \
-                      array(select t.tgname::text from pg_trigger t \
-                             where t.tgrelid = c.oid and t.tgenabled not in ('O', 'A')) \
-                 from leasehold_internal.mirror m \
-                 left join pg_namespace n on n.nspname = case when position('.' in m.table_name) > 0 \
-                      then split_part(m.table_name, '.', 1) else 'public' end \
-                 left join pg_class c on c.relnamespace = n.oid and c.relkind in ('r', 'p') \
-                      and c.relname = substr(m.table_name, position('.' in m.table_name) + 1) \
-                order by m.name";
-    let rows = db.query(sql, &[]).await?;
+    let rows = db.query(diagnosis::MIRROR_TRIGGERS, &[]).await?;
     let mut troubles = Vec::new();
     for row in &rows {
         let (mirror, table, there): (&str, &str, bool) = (row.get(0), row.get(1), row.get(2));
@@ -84,12 +75,7 @@ fn recreate(table: &str) -> String {
 
 /// Checks that a worker takes the next range when it is due.
 async fn running(db: &Db) -> Result<Finding, Failure> {
-    let sql = "select m.name, m.rounds, \
-                      case when m.check_busy_until > statement_timestamp() then 0 else \
-                          extract(epoch from statement_timestamp() - greatest(m.check_due_at, m.compared_at, m.created_at)) \
-                      end::float8 \
-                 from leasehold_internal.mirror m order by m.name";
-    let rows = db.query(sql, &[]).await?;
+    let rows = db.query(diagnosis::MIRROR_CHECKS, &[]).await?;
     let mut troubles = Vec::new();
     for row in &rows {
         let (mirror, rounds, late): (&str, i64, f64) = (row.get(0), row.get(1), row.get(2));
@@ -101,7 +87,7 @@ async fn running(db: &Db) -> Result<Finding, Failure> {
             };
             troubles.push(Trouble::new(
                 format!("{mirror}: its check has not continued for {}; {so_far}", seconds(late)),
-                "start a worker that declares the mirror (leasehold serve for annotations); its log shows whether the store answers",
+                "start a worker that declares the mirror (leasehold serve for annotations); its log shows whether the store responds",
             ));
         }
     }
@@ -111,13 +97,7 @@ async fn running(db: &Db) -> Result<Finding, Failure> {
 
 /// Checks since when each mirror is equal, and for how long rows differ.
 async fn equal(db: &Db) -> Result<Finding, Failure> {
-    let sql = "select m.name, n.differences, n.oldest_difference_age, \
-                      extract(epoch from statement_timestamp() - coalesce(m.equal_as_of, m.created_at))::float8, \
-                      m.equal_as_of is not null, \
-                      ((m.rows_compared / m.range_rows + 1) * extract(epoch from m.check_every))::float8 \
-                 from leasehold_internal.mirror m join leasehold_internal.mirror_numbers() n on n.name = m.name \
-                order by m.name";
-    let rows = db.query(sql, &[]).await?;
+    let rows = db.query(diagnosis::MIRROR_EQUALITY, &[]).await?;
     let (mut troubles, mut words) = (Vec::new(), Vec::new());
     for row in &rows {
         let (mirror, differences, differs): (&str, i64, Option<f64>) =

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use leasehold::admin::diagnosis;
 use leasehold::database::Database;
 use tokio_postgres::types::Type;
 
@@ -25,9 +26,7 @@ pub async fn examine(db: &Db, database: &Database) -> Vec<Finding> {
 
 /// Sends a wake-up for a queue that does not exist and waits for it on another session.
 async fn wake_up(db: &Db, database: &Database) -> Result<Finding, Failure> {
-    let trigger = "select exists (select from pg_trigger where tgname = 'job_wakes_idle' \
-                   and tgrelid = 'leasehold.job'::regclass and tgenabled in ('O', 'A'))";
-    let rows = db.query(trigger, &[]).await?;
+    let rows = db.query(diagnosis::WAKE_UP, &[]).await?;
     if !rows.first().is_some_and(|row| row.get(0)) {
         return Ok(Finding::warn(
             "wake-up",

@@ -6,6 +6,7 @@
 //! - Doctor is stopped half-way: the queue `leasehold-doctor-…` stays behind; its job expires within a
 //!   minute, and no worker works that queue.
 
+use leasehold::admin::diagnosis as sql;
 use tokio_postgres::types::Type;
 
 use super::finding::Finding;
@@ -29,9 +30,7 @@ impl From<Failure> for Trouble {
 
 pub async fn run(db: &Db) -> Finding {
     // A role that could not follow the job would leave it behind, to expire and raise an alarm.
-    for read in
-        ["select from leasehold.job limit 0", "select from leasehold_internal.lease limit 0"]
-    {
+    for read in sql::TEST_READS {
         match db.query(read, &[]).await {
             Err(failure) if failure.is_denied() => return Finding::unknown(CHECK, &failure),
             _ => {}
@@ -75,85 +74,41 @@ fn must(holds: bool, step: &str) -> Result<(), Trouble> {
 
 /// Runs the steps. Each commits by itself, and a separate statement verifies it.
 async fn live(db: &Db, queue: &str) -> Result<(), Trouble> {
-    let seen = async |sql: &str, id: i64| -> Result<bool, Failure> {
-        Ok(!db.query(sql, &[(&id, Type::INT8)]).await?.is_empty())
+    let seen = async |statement: &str, id: i64| -> Result<bool, Failure> {
+        Ok(!db.query(statement, &[(&id, Type::INT8)]).await?.is_empty())
     };
-    let enqueued = db
-        .query(
-            "select job_id from leasehold.enqueue($1, '{\"from\":\"doctor\"}', $2, \
-                expires_at => statement_timestamp() + interval '1 minute', key => 'doctor', \
-                key_ttl => interval '0')",
-            &[(&NAME, Type::TEXT), (&queue, Type::TEXT)],
-        )
-        .await?;
+    let enqueued =
+        db.query(sql::TEST_ENQUEUE, &[(&NAME, Type::TEXT), (&queue, Type::TEXT)]).await?;
     let id: Option<i64> = enqueued.first().and_then(|row| row.get(0));
     let id = id.ok_or_else(|| Trouble::Vanished("enqueue returned no id".to_owned()))?;
-    must(
-        seen("select from leasehold.job where id = $1 and not held", id).await?,
-        "the enqueued job is missing",
-    )?;
+    must(seen(sql::TEST_WAITS, id).await?, "the enqueued job is missing")?;
 
-    let claimed = db
-        .query(
-            "select id, lease_generation from leasehold.claim('doctor', $1, 1)",
-            &[(&queue, Type::TEXT)],
-        )
-        .await?;
+    let claimed = db.query(sql::TEST_CLAIM, &[(&queue, Type::TEXT)]).await?;
     let generation: Option<i64> =
         claimed.first().filter(|row| row.get::<_, i64>(0) == id).map(|row| row.get(1));
     let generation =
         generation.ok_or_else(|| Trouble::Vanished("the claim returned no job".to_owned()))?;
-    must(
-        seen("select from leasehold.job where id = $1 and held", id).await?,
-        "the claimed job is not held",
-    )?;
-    must(
-        seen("select from leasehold_internal.lease where lease_generation = $1", generation)
-            .await?,
-        "the lease of the claim is missing",
-    )?;
+    must(seen(sql::TEST_RUNS, id).await?, "the claimed job is not held")?;
+    must(seen(sql::TEST_LEASE, generation).await?, "the lease of the claim is missing")?;
 
-    let until =
-        "select lease_expires_at::text from leasehold_internal.lease where lease_generation = $1";
+    let until = sql::TEST_LEASE_END;
     let before: String = db.one(until, &[(&generation, Type::INT8)]).await?.get(0);
-    let renewed = db
-        .one("select state from leasehold.renew(array[$1])", &[(&generation, Type::INT8)])
-        .await?;
+    let renewed = db.one(sql::TEST_RENEW, &[(&generation, Type::INT8)]).await?;
     must(renewed.get::<_, &str>(0) == "renewed", "the renewal was refused")?;
     let after: String = db.one(until, &[(&generation, Type::INT8)]).await?.get(0);
     must(before != after, "the renewed lease ends no later")?;
 
-    let completed = db
-        .one("select leasehold.complete($1, $2)", &[(&id, Type::INT8), (&generation, Type::INT8)])
-        .await?;
+    let completed =
+        db.one(sql::TEST_COMPLETE, &[(&id, Type::INT8), (&generation, Type::INT8)]).await?;
     must(completed.get(0), "the job could not be completed")?;
-    must(
-        !seen("select from leasehold.job where id = $1", id).await?,
-        "the completed job is still there",
-    )?;
-    must(
-        seen(
-            "select from leasehold_internal.history where job_ids @> array[$1] and outcome = 'completed'",
-            id,
-        )
-        .await?,
-        "the completed job is not in the history",
-    )
+    must(!seen(sql::TEST_EXISTS, id).await?, "the completed job is still there")?;
+    must(seen(sql::TEST_HISTORY, id).await?, "the completed job is not in the history")
 }
 
 /// Removes all rows of the test. Rows that the role may not delete do no harm.
 async fn remove_rows(db: &Db, queue: &str) -> Result<(), Failure> {
-    for table in [
-        "leasehold.job",
-        "leasehold_internal.lease",
-        "leasehold_internal.history",
-        "leasehold_internal.idempotency_key",
-        "leasehold_internal.dead_job",
-    ] {
-        let sql = format!("delete from {table} where queue = $1");
-        db.query(&sql, &[(&queue, Type::TEXT)]).await?;
+    for remove in sql::TEST_REMOVE {
+        db.query(remove, &[(&queue, Type::TEXT)]).await?;
     }
-    db.query("delete from leasehold_internal.queue where name = $1", &[(&queue, Type::TEXT)])
-        .await?;
     Ok(())
 }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
+use leasehold::admin::diagnosis;
 use leasehold::database::{Database, OLDEST_SERVER};
 
 use super::finding::{Finding, check};
@@ -161,10 +162,7 @@ fn outside(there: Timestamp, before: Timestamp, after: Timestamp) -> Duration {
 /// The database's clock decides what is due. A local clock that differs only confuses operators.
 async fn clock(db: &Db) -> Result<Finding, Failure> {
     let before = Timestamp::now();
-    let sql = "select clock_timestamp(), \
-               (select count(*) from leasehold_internal.lease l where l.ended_at is null \
-                   and l.lease_expires_at > statement_timestamp() + l.lease + interval '60 seconds')";
-    let (there, ahead): (Timestamp, i64) = match db.query(sql, &[]).await {
+    let (there, ahead): (Timestamp, i64) = match db.query(diagnosis::CLOCK, &[]).await {
         Ok(rows) => rows.first().map_or((before, 0), |row| (row.get(0), row.get(1))),
         Err(_) => (db.one("select clock_timestamp()", &[]).await?.get(0), 0),
     };

@@ -1,5 +1,7 @@
 //! Sweeps: do workers run them, and do rows stay claimed without a worker?
 
+use leasehold::admin::diagnosis;
+
 use super::finding::{Finding, Level, Trouble, together};
 use crate::cli::Db;
 use crate::exit::Failure;
@@ -17,20 +19,7 @@ pub async fn examine(db: &Db) -> Vec<Finding> {
 }
 
 async fn read(db: &Db) -> Result<Option<Finding>, Failure> {
-    let sql = "select s.name, s.state, s.paused_by, \
-                      extract(epoch from statement_timestamp() - s.next_run_at)::float8, \
-                      extract(epoch from statement_timestamp() - coalesce(s.watchdog_ran_at, w.created_at) \
-                          - w.watchdog_every)::float8, \
-                      (select l.value from leasehold_internal.latest() l where l.kind = 'sweep' \
-                          and l.subject = s.name and l.metric = 'stuck'), \
-                      s.dead, \
-                      exists (select from pg_class c join pg_namespace n on n.oid = c.relnamespace \
-                        where n.nspname = case when position('.' in s.table_name) > 0 \
-                              then split_part(s.table_name, '.', 1) else 'public' end \
-                          and c.relname = substr(s.table_name, position('.' in s.table_name) + 1)), \
-                      s.table_name \
-                 from leasehold.sweeps s join leasehold_internal.sweep w on w.name = s.name order by s.name";
-    let rows = db.query(sql, &[]).await?;
+    let rows = db.query(diagnosis::SWEEPS, &[]).await?;
     let mut troubles = Vec::new();
     for row in &rows {
         let (sweep, state): (&str, &str) = (row.get(0), row.get(1));

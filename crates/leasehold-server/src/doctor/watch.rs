@@ -1,6 +1,8 @@
 //! Monitoring: are samples taken and evaluated, are alarms delivered, and which are active?
 
+use leasehold::admin::{AlarmState, diagnosis};
 use leasehold::alarm::Thresholds;
+use tokio_postgres::types::Type;
 
 use super::finding::{Finding, Level, Trouble, check, together};
 use crate::cli::Db;
@@ -29,23 +31,9 @@ pub async fn examine(db: &Db) -> Vec<Finding> {
     ]
 }
 
-/// SQL for the seconds since the last sampled bucket began.
-const LAST_BUCKET: &str = "(select extract(epoch from statement_timestamp() - m.at)::float8 \
-      from leasehold_internal.measure m where m.at >= statement_timestamp() - interval '1 day' \
-       and m.kind = 'database' and m.subject = '' and m.metric = 'sampled' order by m.at desc limit 1)";
-
 async fn samples(db: &Db) -> Result<Finding, Failure> {
     let name = "samples";
-    let sql = format!(
-        "select case when isfinite(d.ran_at) then \
-                    extract(epoch from statement_timestamp() - d.ran_at) end::float8, \
-                {LAST_BUCKET}, \
-                (select count(*) from leasehold.workers w where w.state = 'alive'), \
-                (select count(*) from leasehold.workers w where w.state = 'alive' \
-                    and w.started_at < statement_timestamp() - make_interval(secs => {LATE})) \
-           from leasehold_internal.duty d where d.name = 'measure'"
-    );
-    let row = db.one(&sql, &[]).await?;
+    let row = db.one(diagnosis::SAMPLES, &[(&LATE, Type::FLOAT8)]).await?;
     let (taken, bucket): (Option<f64>, Option<f64>) = (row.get(0), row.get(1));
     let (workers, settled): (i64, i64) = (row.get(2), row.get(3));
     let silence = "no alarm can be raised";
@@ -95,14 +83,7 @@ fn written_nowhere(name: &'static str) -> Finding {
 
 /// Checks that samples are evaluated: each evaluation records its time, whatever it finds.
 async fn evaluation(db: &Db) -> Result<Finding, Failure> {
-    let sql = "select case when isfinite(d.ran_at) then \
-                      extract(epoch from d.ran_at - j.ran_at) end::float8, \
-                      extract(epoch from statement_timestamp() - j.ran_at)::float8, \
-                      exists (select from leasehold_internal.measure m \
-                               where m.at < statement_timestamp() - interval '5 minutes' limit 1) \
-                 from leasehold_internal.duty d left join leasehold_internal.duty j on j.name = 'judge' \
-                where d.name = 'measure'";
-    let row = db.one(sql, &[]).await?;
+    let row = db.one(diagnosis::EVALUATION, &[]).await?;
     let (behind, judged, long): (Option<f64>, Option<f64>, bool) =
         (row.get(0), row.get(1), row.get(2));
     let advice = "compare the releases of the workers: leasehold workers list; and see the log of the process that takes samples: it may be cut off before it evaluates them";
@@ -129,22 +110,18 @@ async fn evaluation(db: &Db) -> Result<Finding, Failure> {
 }
 
 async fn alarms(db: &Db) -> Result<Finding, Failure> {
-    let sql = "select a.id, a.rule, a.subject, a.state, \
-                      extract(epoch from statement_timestamp() - a.raised_at)::float8, a.summary \
-                 from leasehold.alarms a where a.cleared_at is null \
-                order by a.state = 'open' desc, a.raised_at limit 200";
-    let rows = db.query(sql, &[]).await?;
+    let (mut alarms, now) = (db.within(db.alarms().list(false, 1000)).await?, db.now().await?);
+    alarms.sort_by_key(|alarm| (alarm.state != AlarmState::Open, alarm.raised_at));
     let (mut troubles, mut seen) = (Vec::new(), Vec::new());
-    for row in &rows {
-        let (id, rule, subject): (i64, &str, &str) = (row.get(0), row.get(1), row.get(2));
-        let (state, age, summary): (&str, f64, &str) = (row.get(3), row.get(4), row.get(5));
-        let which = format!("{id} {rule} {subject}").trim_end().to_owned();
-        match state {
-            "open" => troubles.push(Trouble::new(
-                format!("{which}, for {}: {}", seconds(age), one_line(summary, 600)),
+    for alarm in &alarms {
+        let which = format!("{} {} {}", alarm.id, alarm.rule, alarm.subject).trim_end().to_owned();
+        let age = seconds(now.duration_since(alarm.raised_at).as_secs_f64());
+        match alarm.state {
+            AlarmState::Open => troubles.push(Trouble::new(
+                format!("{which}, for {age}: {}", one_line(&alarm.summary, 600)),
                 "details: leasehold alarms show ID; to acknowledge it: leasehold alarms ack ID --why …",
             )),
-            _ => seen.push(format!("{which} ({state})")),
+            state => seen.push(format!("{which} ({state})")),
         }
     }
     let found = together("alarms", Level::Warn, &troubles);
@@ -157,14 +134,8 @@ async fn alarms(db: &Db) -> Result<Finding, Failure> {
 /// Checks that receivers of alarms are registered, and that notifications reach them.
 async fn notifications(db: &Db) -> Result<Finding, Failure> {
     let name = "notifications";
-    let sql = "select r.job_name, extract(epoch from statement_timestamp() - r.seen_at)::float8 \
-                 from leasehold_internal.alarm_receiver r \
-                where r.seen_at > statement_timestamp() - interval '7 days' order by 1";
-    let receivers = db.query(sql, &[]).await?;
-    let sql = "select count(*), max(extract(epoch from statement_timestamp() - j.enqueued_at))::float8, \
-                      max(j.attempts) \
-                 from (select * from leasehold.job where queue = 'leasehold.alarms' limit 10000) j";
-    let row = db.one(sql, &[]).await?;
+    let receivers = db.query(diagnosis::ALARM_RECEIVERS, &[]).await?;
+    let row = db.one(diagnosis::WAITING_NOTIFICATIONS, &[]).await?;
     let (waiting, oldest): (i64, Option<f64>) = (row.get(0), row.get(1));
     let attempts: Option<i32> = row.get(2);
     let (mut troubles, mut words) = (Vec::new(), Vec::new());
@@ -198,28 +169,10 @@ async fn notifications(db: &Db) -> Result<Finding, Failure> {
     }))
 }
 
-/// Checks that a queue that had canaries still has them. The recorded minutes show when; it costs one
-/// index lookup per minute.
+/// Checks that a queue that had canaries still has them. The recorded minutes show when.
 async fn canaries(db: &Db) -> Result<Finding, Failure> {
     let name = "canaries";
-    let sql = format!(
-        "select w.queue, extract(epoch from statement_timestamp() - last.at)::float8, \
-                extract(epoch from statement_timestamp() - j.at)::float8, \
-                q.paused_at is not null, {LAST_BUCKET} \
-           from (select * from leasehold_internal.watch where not off and min_completed > 0 order by queue limit 50) w \
-           left join leasehold_internal.queue q on q.name = w.queue \
-          cross join lateral (select min(scheduled_at) as at from leasehold.job \
-                where queue = w.queue and name = 'leasehold.canary') j \
-          cross join lateral (select max(g.minute) as at \
-                from generate_series(date_trunc('minute', statement_timestamp()) - interval '24 hours', \
-                         date_trunc('minute', statement_timestamp()), interval '1 minute') as g (minute) \
-                where exists (select from leasehold_internal.measure m where m.at = g.minute and m.kind = 'tag' \
-                        and m.subject in (leasehold_internal.tag_subject(w.queue, 'leasehold.canary'), \
-                                          leasehold_internal.tag_subject(w.queue, '(others)')) \
-                        and m.metric = 'completed')) last \
-          order by w.queue"
-    );
-    let rows = db.query(&sql, &[]).await?;
+    let rows = db.query(diagnosis::CANARIES, &[]).await?;
     let (mut troubles, mut words) = (Vec::new(), Vec::new());
     for row in &rows {
         let (queue, last, waits): (&str, Option<f64>, Option<f64>) =
@@ -260,13 +213,11 @@ async fn canaries(db: &Db) -> Result<Finding, Failure> {
 
 /// Checks what keeps dead rows from being removed, including slots and standbys, which are no sessions.
 async fn vacuum(db: &Db) -> Result<Finding, Failure> {
-    let sql =
-        "select h.who, h.remedy, h.age from leasehold_internal.vacuum_holders() h where h.age > $1";
     // As long as the alarm allows: doctor and alarm agree on when vacuum is held back.
     let held_back = Thresholds::default().max_transaction_age.as_secs_f64();
-    let limit = [(&held_back as _, tokio_postgres::types::Type::FLOAT8)];
+    let limit = [(&held_back as _, Type::FLOAT8)];
     let troubles: Vec<Trouble> = db
-        .query(sql, &limit)
+        .query(diagnosis::VACUUM, &limit)
         .await?
         .iter()
         .map(|row| {

@@ -1,5 +1,7 @@
 //! Jobs: does any wait that no worker will ever claim?
 
+use leasehold::admin::{JobFilter, WorkerState, diagnosis};
+
 use super::finding::{Finding, Level, Trouble, check, together};
 use crate::cli::Db;
 use crate::exit::Failure;
@@ -17,14 +19,12 @@ pub async fn examine(db: &Db) -> Vec<Finding> {
 }
 
 async fn idle_queues(db: &Db) -> Result<Finding, Failure> {
-    let sql = "select queue, ready, workers, paused_at is not null from leasehold.queues";
-    let rows = db.query(sql, &[]).await?;
+    let queues = db.within(db.queues().list()).await?;
     let (mut idle, mut paused) = (Vec::new(), Vec::new());
-    let ready_anywhere = rows.iter().any(|row| row.get::<_, i64>(1) > 0);
-    for row in &rows {
-        let (queue, ready, workers, is_paused): (String, i64, i64, bool) =
-            (row.get(0), row.get(1), row.get(2), row.get(3));
-        match (ready, workers, is_paused) {
+    let ready_anywhere = queues.iter().any(|queue| queue.ready > 0);
+    for found in &queues {
+        let (queue, ready) = (&found.queue, found.ready);
+        match (ready, found.workers, found.paused_at.is_some()) {
             (0, ..) => {}
             (_, _, true) => paused.push(format!("{queue} is paused with {ready} ready")),
             (_, 0, false) => idle.push(format!("{queue} has {ready} ready and no live worker")),
@@ -59,11 +59,11 @@ fn first_lines(lines: &[String]) -> String {
 }
 
 async fn unhandled_names(db: &Db) -> Result<Finding, Failure> {
-    let alive = "select exists (select from leasehold.workers where state = 'alive')";
-    if !db.one(alive, &[]).await?.get::<_, bool>(0) {
+    let workers = db.within(db.workers().list(false)).await?;
+    if !workers.iter().any(|worker| worker.state == WorkerState::Alive) {
         return Ok(Finding::ok("handlers", "not checked: no live worker"));
     }
-    let rows = db.query(include_str!("../../queries/unhandled.sql"), &[]).await?;
+    let rows = db.query(diagnosis::UNHANDLED_NAMES, &[]).await?;
     let lines: Vec<String> = rows
         .iter()
         .map(|row| format!("{} in queue {}", one_line(row.get(1), 80), row.get::<_, &str>(0)))
@@ -79,10 +79,7 @@ async fn unhandled_names(db: &Db) -> Result<Finding, Failure> {
 }
 
 async fn late_leases(db: &Db) -> Result<Finding, Failure> {
-    let sql = "select count(*), max(extract(epoch from statement_timestamp() - lease_expires_at))::float8 \
-                 from leasehold_internal.lease \
-                where ended_at is null and lease_expires_at < statement_timestamp() - interval '60 seconds'";
-    let row = db.one(sql, &[]).await?;
+    let row = db.one(diagnosis::LATE_LEASES, &[]).await?;
     let (late, oldest): (i64, Option<f64>) = (row.get(0), row.get(1));
     Ok(match late {
         0 => Finding::ok("leases", "no expired lease waits to be reclaimed"),
@@ -100,7 +97,7 @@ async fn late_leases(db: &Db) -> Result<Finding, Failure> {
 
 /// Finds jobs long due that another transaction has locked: claims skip them as long as it is open.
 async fn locked_jobs(db: &Db) -> Result<Finding, Failure> {
-    let rows = db.query(include_str!("../../queries/locked_jobs.sql"), &[]).await?;
+    let rows = db.query(diagnosis::LOCKED_JOBS, &[]).await?;
     let ids: Vec<String> = rows.iter().map(|row| row.get::<_, i64>(0).to_string()).collect();
     Ok(match ids.is_empty() {
         true => Finding::ok("locked jobs", "none"),
@@ -119,17 +116,18 @@ async fn locked_jobs(db: &Db) -> Result<Finding, Failure> {
 /// Finds schedules that code no longer declares. Removing the code does not remove the schedule: another
 /// worker may still declare it.
 async fn schedules(db: &Db) -> Result<Finding, Failure> {
-    let sql = "select u.name, u.declared_by, \
-                      extract(epoch from statement_timestamp() - u.last_declared_at)::float8 \
-                 from leasehold_internal.undeclared_schedules() u";
-    let troubles: Vec<Trouble> = db
-        .query(sql, &[])
-        .await?
+    let (schedules, now) = (db.within(db.schedules().list()).await?, db.now().await?);
+    let troubles: Vec<Trouble> = schedules
         .iter()
-        .map(|row| {
-            let (name, by): (&str, &str) = (row.get(0), row.get(1));
-            let (by, age) = (one_line(by, 80), seconds(row.get(2)));
-            let text = format!("{name} still fires, and worker {by} last declared it {age} ago");
+        .filter(|schedule| schedule.undeclared)
+        .filter_map(|schedule| Some((schedule, schedule.last_declared_at?)))
+        .map(|(schedule, declared_at)| {
+            let by = one_line(schedule.declared_by.as_deref().unwrap_or("?"), 80);
+            let age = seconds(now.duration_since(declared_at).as_secs_f64());
+            let text = format!(
+                "{} still fires, and worker {by} last declared it {age} ago",
+                schedule.name
+            );
             Trouble::new(
                 text,
                 "remove it: leasehold schedules remove NAME; or start the worker that declares it",
@@ -143,8 +141,7 @@ async fn schedules(db: &Db) -> Result<Finding, Failure> {
 }
 
 async fn dead_jobs(db: &Db) -> Result<Finding, Failure> {
-    let sql = "select count(*) from (select from leasehold_internal.dead_job limit 100001) d";
-    let dead: i64 = db.one(sql, &[]).await?.get(0);
+    let dead = db.within(db.dead().count(&JobFilter::any(), 100_001)).await?;
     Ok(match dead {
         0 => Finding::ok("dead jobs", "none"),
         dead => {

@@ -31,10 +31,12 @@
 //!
 //! In reading order: [`filter`] selects jobs; [`jobs`] and [`dead`] read and change them (`read` makes the
 //! statements); [`queues`], [`schedules`], [`workers`], [`sweeps`], [`mirrors`] and [`alarms`] do the same for the
-//! rest; [`measurements`] reads samples.
+//! rest; [`measurements`] reads samples; `diagnosis` has the statements of `leasehold doctor`.
 
 pub mod alarms;
 pub mod dead;
+#[doc(hidden)]
+pub mod diagnosis;
 pub mod filter;
 pub mod jobs;
 pub mod measurements;

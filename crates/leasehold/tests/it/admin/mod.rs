@@ -2,6 +2,7 @@
 
 mod alarms;
 mod dead;
+mod diagnosis;
 mod jobs;
 mod lists;
 mod measurements;

@@ -1,6 +1,6 @@
 -- Names that wait in a queue with live workers, none of which handles the name. Looks at the first
 -- 1,000 jobs of each of the first 200 priorities: jobs without a handler accumulate at the front.
-with recursive known (queue, priority, place) as (
+with recursive known (queue, priority, step) as (
     select q.queue, first.priority, 1
       from leasehold.queues q
      cross join lateral (
@@ -8,11 +8,11 @@ with recursive known (queue, priority, place) as (
          order by j.queue, j.priority, j.scheduled_at limit 1) first
      where q.workers > 0 and q.ready + q.scheduled + q.retrying > 0
     union all
-    select known.queue, next.priority, known.place + 1
+    select known.queue, next.priority, known.step + 1
       from known cross join lateral (
         select j.priority from leasehold.job j where j.queue = known.queue and j.priority > known.priority
          order by j.queue, j.priority, j.scheduled_at limit 1) next
-     where known.place < 200
+     where known.step < 200
 )
 select distinct known.queue, j.name
   from known
