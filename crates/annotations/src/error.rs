@@ -53,7 +53,7 @@ pub enum Refused {
     /// The text names what is wrong.
     #[error("{0}")]
     Malformed(String),
-    #[error("the database does not answer; try again")]
+    #[error("the database does not respond; try again")]
     Unavailable(#[source] Unavailable),
 }
 

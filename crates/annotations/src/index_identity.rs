@@ -5,7 +5,7 @@
 //! differ.
 //!
 //! # What can go wrong
-//! - The index does not answer at the start: the service starts anyway, because Postgres can answer
+//! - The index does not respond at the start: the service starts anyway, because Postgres can answer
 //!   searches. It neither reads nor writes the index before it has compared the identities.
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -23,7 +23,7 @@ use crate::database::SCHEMA;
 use crate::error::StartError;
 use crate::index::{Hits, Query, SearchIndex};
 
-/// How often to ask again an index that did not answer.
+/// How often to ask again an index that did not respond.
 const AGAIN: Duration = Duration::from_secs(5);
 /// How long an index may take to say which one it is.
 const ASK_LIMIT: Duration = Duration::from_secs(15);
@@ -50,7 +50,7 @@ impl Identity {
 
     /// Compares the index with the record. `writes`: records it if none is recorded.
     async fn compare(&self, session: &Client, writes: bool) -> Result<(), CompareError> {
-        let late = || TargetError::Down(format!("no answer within {ASK_LIMIT:?}"));
+        let late = || TargetError::Down(format!("no response within {ASK_LIMIT:?}"));
         let asked = tokio::time::timeout(ASK_LIMIT, (self.ask)()).await;
         let identity = asked.unwrap_or_else(|_| Err(late())).map_err(CompareError::Index)?;
         let sql = "select known_identity, known_place, known_since \
@@ -83,7 +83,7 @@ impl From<StartError> for CompareError {
 }
 
 /// Compares the index with the database. Returns an error if they do not belong together. If the index
-/// does not answer, it is closed until it has been compared.
+/// does not respond, it is closed until it has been compared.
 pub(crate) async fn verify(
     identity: &Identity,
     index: &Arc<GuardedIndex>,
@@ -95,7 +95,7 @@ pub(crate) async fn verify(
         Ok(()) => Ok(()),
         Err(CompareError::Start(error)) => Err(error),
         Err(CompareError::Index(error)) => {
-            tracing::warn!(%error, "the search index does not answer; the service uses it once it has been compared with the database");
+            tracing::warn!(%error, "the search index does not respond; the service uses it once it has been compared with the database");
             index.closed.store(true, Ordering::Release);
             let (identity, database) = (identity.clone(), database.clone());
             tokio::spawn(ask_again(identity, Arc::downgrade(index), writes, database));
@@ -121,10 +121,10 @@ async fn ask_again(
         match compared {
             Ok(()) => return index.closed.store(false, Ordering::Release),
             Err(CompareError::Index(error)) if failures.is_multiple_of(WARN_EVERY) => {
-                tracing::warn!(%error, "the search index still does not answer; Postgres answers searches alone");
+                tracing::warn!(%error, "the search index still does not respond; Postgres answers searches alone");
             }
             Err(CompareError::Index(error)) => {
-                tracing::debug!(%error, "the search index still does not answer");
+                tracing::debug!(%error, "the search index still does not respond");
             }
             Err(CompareError::Start(error @ StartError::OtherIndex { .. })) => {
                 tracing::error!(%error, "the service does not use this index; start it with the recorded one");

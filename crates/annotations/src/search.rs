@@ -148,7 +148,7 @@ impl Annotations {
         let reach = Reach { before: page.cursor, ..Reach::of(page) };
         let Rows { rows, end } = self.find(viewer, filter, reach).await?;
         let away = self.0.mirrored.as_ref().is_some_and(|mirrored| mirrored.breaker.is_open());
-        // An index that does not answer now may answer for the next page. One that lacks a note would
+        // An index that does not respond now may answer for the next page. One that lacks a note would
         // lack it there, too.
         let alone = index == IndexState::Behind;
         let next = end.map(|end| Cursor { alone, ..end });

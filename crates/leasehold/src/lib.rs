@@ -167,7 +167,7 @@
 //!         421 => Ok(Outcome::Snooze(Duration::from_secs(300))), // not counted as an attempt
 //!         454 => Ok(Outcome::Defer { // not counted either, and behind all other jobs of the queue
 //!             after: Duration::from_secs(60),
-//!             why: "the mail server is away".to_owned(),
+//!             why: "the mail server is down".to_owned(),
 //!         }),
 //!         450 => Ok(Outcome::Retry {
 //!             after: Duration::from_secs(60),

@@ -1,7 +1,7 @@
 //! A link: one session that reconnects by itself.
 //!
 //! # What can go wrong
-//! - The server goes away: the call fails, the link drops the session, the next call opens a new one.
+//! - The server stops: the call fails, the link drops the session, the next call opens a new one.
 //!   The caller spaces attempts to connect, with jitter.
 //! - The server does not reply: the call ends at its limit and the session is closed, because a late
 //!   reply must never be taken for that of a later call. What became of the statement is then unknown;

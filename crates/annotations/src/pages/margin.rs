@@ -212,8 +212,8 @@ fn tabs(margin: &Margin) -> Markup {
 
 fn notices(margin: &Margin) -> Markup {
     html! {
-        // An index that was late once concerns no reader: Postgres has answered. Nor does one that is behind,
-        // unless this search depends on it: without words, user or tag Postgres has counted the notes.
+        // No notice for an index that was late once: Postgres has found the notes. None either for an index that
+        // is behind, unless this search depends on it: without words, user or tag Postgres has counted the notes.
         @if margin.away || margin.index == IndexState::Behind && margin.filter.is_narrow() {
             p.notice.index { "Search is catching up. Your notes are safe." }
         }

@@ -70,7 +70,7 @@ pub struct Args {
     /// Saves and searches per second each, with the index and without it
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     rate: u32,
-    /// Seconds that users save and search at a time, and that the index is away
+    /// Seconds that users save and search at a time, and that the index is down
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=3_600))]
     seconds: u64,
     /// Number of outages; the times with and without the index alternate and are merged, so

@@ -127,7 +127,7 @@ impl Db {
     fn timed_out(&self) -> Failure {
         let limit = crate::text::print_duration(self.timeout);
         Failure::timeout(format!(
-            "the database did not answer within {limit}; a change may still take effect"
+            "the database did not respond within {limit}; a change may still take effect"
         ))
         .hint("repeat the command, allow more with --timeout, or run: leasehold doctor")
     }

@@ -43,7 +43,7 @@ pub struct Args {
     /// generated key, which is printed
     #[arg(long)]
     key: Option<String>,
-    /// Take the key for this time, although the job has ended. Default: 24h
+    /// Keep the key taken for this time, even if the job ends earlier. Default: 24h
     #[arg(long, value_parser = parse_duration, value_name = "TIME", requires = "key")]
     key_ttl: Option<Duration>,
     /// Expire at this time, unless the job has started before it. Default: 30 days after it is due

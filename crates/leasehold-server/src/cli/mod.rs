@@ -54,7 +54,7 @@ pub enum Command {
     Console(console::Args),
     /// Enqueue a job
     Enqueue(enqueue::Args),
-    /// List, show, retry, update, cancel and delete jobs
+    /// List, show, promote, update, cancel and delete jobs
     #[command(subcommand)]
     Jobs(jobs::Command),
     /// List, group and redrive dead jobs

@@ -257,7 +257,7 @@ async fn send(request: impl Fn() -> reqwest::RequestBuilder) -> Result<Response,
 fn lost(error: reqwest::Error) -> Failure {
     let code = if error.is_timeout() { Code::Timeout } else { Code::Unreachable };
     // Without the URL: it may hold a password.
-    Failure::new(code, format!("the service did not answer: {}", error.without_url()))
+    Failure::new(code, format!("the service did not respond: {}", error.without_url()))
 }
 
 async fn expect(response: Response, wanted: StatusCode) -> Result<Response, Failure> {

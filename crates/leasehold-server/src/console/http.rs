@@ -247,7 +247,7 @@ async fn act(
         }
         Err(_) => html(
             StatusCode::SERVICE_UNAVAILABLE,
-            &page::message("Not changed", "The database did not answer in time. Try again."),
+            &page::message("Not changed", "The database did not respond in time. Try again."),
         ),
     }
 }

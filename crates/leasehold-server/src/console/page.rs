@@ -56,7 +56,7 @@ pub fn overview(overview: &Overview, logged_in: bool) -> Markup {
     )
 }
 
-/// The page while the database does not answer; the script retries.
+/// The page while the database does not respond; the script retries.
 pub fn unreachable(why: &str, range: &str) -> Markup {
     frame(
         "Unreachable",
@@ -69,7 +69,7 @@ pub fn unreachable(why: &str, range: &str) -> Markup {
 pub fn trouble(why: &str) -> Markup {
     html! {
         section.health.alarmed aria-label="Health" {
-            h1 { "The database does not answer." }
+            h1 { "The database does not respond." }
             p { (why) ". This page retries every few seconds." }
         }
     }

@@ -27,7 +27,7 @@ pub async fn overview(engine: &Leasehold, range: Range, kept: Kept) -> Result<Ov
     let limit = LIMIT.as_secs();
     tokio::time::timeout(LIMIT, reading)
         .await
-        .map_err(|_| format!("the database did not answer within {limit} s"))?
+        .map_err(|_| format!("the database did not respond within {limit} s"))?
 }
 
 /// Reads in one read-only transaction: the whole page shows one moment, and the server cancels a

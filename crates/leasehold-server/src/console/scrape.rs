@@ -3,7 +3,7 @@
 //! # Invariants
 //! - The text is the same as that of the console: same names, same meaning.
 //! - Access is as for the console: names of queues and tags reveal the business.
-//! - `/healthz` shows only that the process runs. A check that fails while the database is away would
+//! - `/healthz` shows only that the process runs. A check that fails while the database is down would
 //!   restart every worker at the moment when none can start.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};

@@ -54,7 +54,7 @@ impl Annotating {
             origins: origins(&self.annotations_origins),
             ..Settings::default()
         };
-        // On one machine rate limits are in the way.
+        // On one machine all requests come from one address, which rate limits would block.
         settings.limits.saves_per_second = 0;
         settings.limits.reads_per_second = 0;
         let index = match server {

@@ -53,7 +53,8 @@ impl Options {
         let listener = serve::listen_somewhere(self.listen, serve::pastes::LISTEN).await;
         let listener = listener.map_err(serve::named_by("--listen"))?;
         let url = format!("http://{}", serve::reachable(listener.local_addr()?));
-        // On one machine a paste should be readable at once, and rate limits are in the way.
+        // On one machine a paste should be readable at once, and all requests come from one address, which rate
+        // limits would block.
         let mut settings =
             Settings { base_url: url.clone(), serve_staged: true, ..Settings::default() };
         settings.limits.creates_per_second = 0;

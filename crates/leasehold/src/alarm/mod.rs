@@ -99,7 +99,7 @@ pub(crate) async fn evaluate_by(
         match raised {
             true => tracing::warn!(alarm.rule = rule, alarm.subject = subject, "{summary}"),
             false => {
-                tracing::info!(alarm.rule = rule, alarm.subject = subject, "the alarm is over");
+                tracing::info!(alarm.rule = rule, alarm.subject = subject, "an alarm has cleared");
             }
         }
     }

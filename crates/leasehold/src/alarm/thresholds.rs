@@ -21,9 +21,10 @@ use std::time::Duration;
 pub struct Thresholds {
     /// How long a job of a queue without a watch may be ready. Default: 1 h.
     pub max_age: Duration,
-    /// From how many jobs of a queue without a watch that die within 15 minutes on; 0: never. Default: 10.
+    /// An alarm is raised when this many jobs of a queue without a watch die within 15 minutes; 0: never. Default: 10.
     pub max_dead: u32,
-    /// From how many losses of a queue without a watch within 15 minutes on; 0: never. Default: 10.
+    /// An alarm is raised when this many jobs of a queue without a watch lose their worker within 15 minutes;
+    /// 0: never. Default: 10.
     pub max_lost: u32,
     /// How long a queue without a watch may have ready jobs and no worker, in whole minutes, 1 to 5. Default: 5.
     pub max_starved: Duration,

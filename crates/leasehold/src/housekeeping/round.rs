@@ -82,7 +82,7 @@ impl Round {
     /// Runs each duty that is allowed, and returns which ones are.
     pub(super) async fn tick(&mut self, thresholds: Option<&Thresholds>) -> Allowed {
         let asked = self.rights.ask(&self.engine.link, &self.engine.events).await;
-        // Without a reply the database is away: every other call would fail too.
+        // Without a reply the database is down: every other call would fail too.
         let Some(may) = self.engine.note(&mut self.asking, asked) else {
             return Allowed::default();
         };
@@ -168,7 +168,10 @@ impl Round {
             );
         }
         if walked.strays > 0 {
-            tracing::warn!(jobs = walked.strays, "jobs were held by no lease; they are given back");
+            tracing::warn!(
+                jobs = walked.strays,
+                "jobs were held by a lease that does not exist; they were returned"
+            );
             self.engine.wake_all();
         }
     }

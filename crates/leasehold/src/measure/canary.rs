@@ -54,7 +54,7 @@ impl Canary {
         Ok(sent)
     }
 
-    /// Sends canaries until `stop` is ready. It logs errors and tries again: if the database is away, the
+    /// Sends canaries until `stop` is ready. It logs errors and tries again: if the database is down, the
     /// missing canaries raise the alarm.
     pub async fn run_until(self, stop: impl Future<Output = ()>) {
         // A canary that is under way when the process stops need not arrive.

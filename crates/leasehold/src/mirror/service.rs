@@ -1,5 +1,5 @@
-//! Runs a mirror: once, or as a service of a worker, which works its jobs and orders and compares everything
-//! all the time.
+//! Runs a mirror: once, or as a service of a worker, which handles its jobs and orders, and compares everything
+//! continuously.
 
 use std::sync::Arc;
 

@@ -11,7 +11,7 @@ pub(super) const ADDRESS: &str = "it looks like redis://host:6379/0";
 
 pub(super) struct Connection {
     client: redis::Client,
-    /// How long it may take to connect, and to answer.
+    /// How long connecting may take, and each command.
     limit: Duration,
     open: Mutex<Option<MultiplexedConnection>>,
 }
@@ -22,8 +22,9 @@ impl Connection {
         Ok(Self { client: redis::Client::open(url)?, limit, open: Mutex::default() })
     }
 
-    /// Sends one command. Drops a connection that failed or did not answer in time: a late answer must
-    /// not be taken for that of a later command.
+    /// Sends one command. Drops a connection whose command failed or timed out: the next command opens another
+    /// one. `ConnectionManager` of the driver keeps a connection after a timeout, and a connection that a
+    /// network has silently cut would then fail every command until the operating system reports it.
     pub(super) async fn call<T: FromRedisValue>(&self, command: &Cmd) -> RedisResult<T> {
         let mut connection = self.connection().await?;
         let answer = command.query_async(&mut connection).await;

@@ -50,7 +50,7 @@ impl ClaimGate for RedisGate {
                 Ok(Some(_)) => Answer::Granted,
                 Ok(None) => Answer::Busy,
                 Err(error) => {
-                    tracing::debug!(sweep, %error, "the gate in Redis does not answer; claiming without it");
+                    tracing::debug!(sweep, %error, "the gate in Redis does not respond; claiming without it");
                     Answer::Unavailable
                 }
             }

@@ -106,7 +106,7 @@ impl Declared {
 async fn store(link: &Link, schedule: &Schedule, by: &str) -> Result<(), CallError> {
     if let Err(error) = schedule.check() {
         // Its fields are public and may have changed since its creation. Retrying would not help.
-        tracing::warn!(schedule = schedule.name, %error, "a schedule is not stored");
+        tracing::warn!(schedule = schedule.name, %error, "a schedule was not stored");
         return Ok(());
     }
     // Use the database's clock, which also decides when the slot is due.
@@ -117,7 +117,7 @@ async fn store(link: &Link, schedule: &Schedule, by: &str) -> Result<(), CallErr
     let next = match next {
         Ok(next) => next,
         Err(error) => {
-            tracing::warn!(schedule = schedule.name, %error, "a schedule is not stored");
+            tracing::warn!(schedule = schedule.name, %error, "a schedule was not stored");
             return Ok(());
         }
     };

@@ -126,7 +126,7 @@ async fn fire(link: &Link, row: &Row) -> Result<Option<JobId>, NotFired> {
             // Not due, and last advanced at a time in the future: the clock was set back. Slots count
             // from now on again, instead of waiting for the clock to catch up.
             None => {
-                tracing::warn!(schedule = name, %next_slot, "the clock of the database went back");
+                tracing::warn!(schedule = name, %next_slot, "the clock of the database was set back");
                 let to = cron_schedule.next_after(now)?;
                 Ok(Firing { from: next_slot, to, passed: 0, enqueues: false })
             }

@@ -2,7 +2,7 @@
 //!
 //! # Invariants
 //! - A duty that fails stops no other: its result is handled here.
-//! - A single failure is not worth a warning, because the database is away now and then. After
+//! - A single failure is not worth a warning, because the database is down now and then. After
 //!   `FAILURES` in a row a warning with the error follows, then one per `WARN_EVERY` instead of one per
 //!   second.
 

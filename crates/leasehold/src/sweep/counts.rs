@@ -14,7 +14,7 @@ use crate::link::Param;
 
 /// The most rows that are counted.
 const MOST: i64 = 10_000;
-/// The server has its own timeouts; this is for a server that does not answer at all.
+/// The server has its own timeouts; this is for a server that does not respond at all.
 const LIMIT: Duration = Duration::from_secs(10);
 /// A count may take two seconds, and must not use a plan that reads the whole table.
 const LIMITS: &str = "set local lock_timeout = '1s'; set local statement_timeout = '2s'; \

@@ -9,7 +9,7 @@
 //! - A claim holds it while its statement runs, never while its rows are handled.
 //!
 //! # What can go wrong
-//! - The service behind it does not answer: a call takes 200 ms at most, and after three of those,
+//! - The service behind it does not respond: a call takes 200 ms at most, and after three of those,
 //!   claims bypass the gate for 15 s.
 
 use std::fmt;

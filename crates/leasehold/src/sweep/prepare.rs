@@ -44,7 +44,7 @@ pub enum SweepError {
     /// The table does not match the declaration; the text says what is missing.
     #[error("{0}")]
     Table(String),
-    /// The database did not answer, or refused. The watchdog resets what was claimed.
+    /// The database did not respond, or refused. The watchdog resets what was claimed.
     #[error("the sweep's statement failed: {0}")]
     Call(#[from] CallError),
     /// No session could be opened.

@@ -133,7 +133,7 @@ pub(super) async fn run_once(
     link.query(FORGET, &[(&sweep.name, Type::TEXT), (&PIECE, Type::INT8)]).await?;
     (report.reset, report.retried) = (unsigned(reset), unsigned(retried));
     if report.reset > 0 || report.retried > 0 {
-        tracing::info!(sweep = sweep.name, reset, retried, "rows went back and wait again");
+        tracing::info!(sweep = sweep.name, reset, retried, "rows were reset and wait again");
     }
     if report.more {
         tracing::warn!(

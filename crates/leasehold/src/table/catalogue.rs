@@ -18,7 +18,7 @@ pub enum TableError {
     /// The table, or SQL on it, does not fit the declaration; the text says what to do.
     #[error("{0}")]
     Unfit(String),
-    /// The database did not answer, or refused.
+    /// The database did not respond, or refused.
     #[error(transparent)]
     Call(#[from] CallError),
 }

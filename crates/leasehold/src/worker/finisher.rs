@@ -43,7 +43,7 @@ const LINGER: Duration = Duration::from_millis(1);
 /// How long the next round waits for this one. Rounds in sequence make large batches; a slow round must
 /// not delay the next.
 const MOMENT: Duration = Duration::from_millis(50);
-/// For how long the finisher tries to record the end of an attempt while the database is away. The
+/// For how long the finisher tries to record the end of an attempt while the database is down. The
 /// lease is lost long before, but the result counts as long as the job has not been reclaimed.
 const RECORD_FOR: Duration = Duration::from_secs(60 * 60);
 

@@ -78,7 +78,7 @@ pub trait WorkerService: Send + Sync + 'static {
 
     /// Checks what the service needs, before the worker starts anything. An error stops the start; return
     /// [`WorkerError::Config`] with a text that says what to change. What may be better in a moment, such
-    /// as a database that does not answer, is no reason to stop: return `Ok` and try again in
+    /// as a database that does not respond, is no reason to stop: return `Ok` and try again in
     /// [`run`](Self::run).
     fn prepare(
         &self,

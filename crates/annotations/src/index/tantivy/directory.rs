@@ -5,8 +5,8 @@
 //! includes Postgres with a user's save.
 //!
 //! # Invariants
-//! - A commit is the file `meta.json`. Before it is replaced, everything that it names is on disk; after
-//!   that, so is it.
+//! - A commit is the file `meta.json`. Everything that it names is synced before the file is replaced, and
+//!   the file itself right after.
 //! - Until then small files wait, and are synced together: several concurrent syncs cost the disk little
 //!   more than one.
 //! - A large file, which a merge makes, is synced piece by piece while it grows, with pauses: no small

@@ -106,7 +106,7 @@ impl From<annotations::Refused> for Failure {
             | Refused::NoSuchGroup => Self::not_found(error),
             Refused::Malformed(text) => Self::usage(text),
             Refused::Unavailable(Unavailable::TimedOut(limit)) => Self::timeout(format!(
-                "the database did not answer within {}",
+                "the database did not respond within {}",
                 crate::text::print_duration(limit)
             ))
             .hint("allow more with --timeout, or run: leasehold doctor"),

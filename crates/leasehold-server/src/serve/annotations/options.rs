@@ -53,8 +53,8 @@ pub struct AnnotationOptions {
     /// usual time [default: 25ms]
     #[arg(long, env = "LEASEHOLD_ANNOTATIONS_INDEX_TIMEOUT", value_name = "TIME")]
     annotations_index_timeout: Option<Time>,
-    /// Write to the index right after the commit, in the process that answered; the job is then the
-    /// safety net [default: true]
+    /// Write to the index right after the commit, in the process that stored the note; its job writes what that
+    /// missed [default: true]
     #[arg(long, env = "LEASEHOLD_ANNOTATIONS_DIRECT", value_name = "YES", num_args = 0..=1, default_missing_value = "true", value_parser = BoolishValueParser::new())]
     annotations_direct: Option<bool>,
     /// Check the index this long after a save [default: 60s]

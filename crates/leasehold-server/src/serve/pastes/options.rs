@@ -34,10 +34,10 @@ pub struct PasteOptions {
     /// Set the length of codes, 6 to 32. A shorter code is easier to type and to guess [default: 22]
     #[arg(long, env = "LEASEHOLD_PASTES_CODE_LENGTH", value_name = "NUMBER")]
     pastes_code_length: Option<usize>,
-    /// Serve a paste during its upload, instead of answering 503 [default: false]
+    /// Serve a paste during its upload, instead of sending 503 [default: false]
     #[arg(long, env = "LEASEHOLD_PASTES_SERVE_STAGED", value_name = "YES", num_args = 0..=1, default_missing_value = "true", value_parser = BoolishValueParser::new())]
     pastes_serve_staged: Option<bool>,
-    /// Upload right after the commit, in the process that answered; the job is then the safety net
+    /// Upload right after the commit, in the process that stored the paste; its job uploads what that missed
     /// [default: true]
     #[arg(long, env = "LEASEHOLD_PASTES_DIRECT_UPLOAD", value_name = "YES", num_args = 0..=1, default_missing_value = "true", value_parser = BoolishValueParser::new())]
     pastes_direct_upload: Option<bool>,

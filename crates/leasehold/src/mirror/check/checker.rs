@@ -147,7 +147,7 @@ impl Checker {
             let differences = match is_searched {
                 true => comparing.await?,
                 false => match sets.of_second(comparing).await {
-                    // The second set did not answer; the set that is searched was still compared.
+                    // The second set did not respond; the set that is searched was still compared.
                     Err(MirrorError::Target(_)) => {
                         all_compared = false;
                         continue;

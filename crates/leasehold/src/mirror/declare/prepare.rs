@@ -39,10 +39,10 @@ pub enum MirrorError {
     /// The request does not fit the state of the mirror; the text says what does.
     #[error("{0}")]
     State(String),
-    /// The database did not answer, or refused. Nothing is lost; retry.
+    /// The database did not respond, or refused. Nothing is lost; retry.
     #[error("the mirror's statement failed: {0}")]
     Call(#[from] CallError),
-    /// The store did not answer, or refused. Nothing is lost; retry.
+    /// The store did not respond, or refused. Nothing is lost; retry.
     #[error(transparent)]
     Target(#[from] TargetError),
     /// A worker that was started for the mirror stopped.

@@ -53,7 +53,7 @@ pub(crate) async fn run(runtime: Arc<MirrorRuntime>, job: Ctx) -> JobResult {
     }
 }
 
-/// Returns true if the store or the database did not answer; false if the database refused a statement.
+/// Returns true if the store or the database did not respond; false if the database refused a statement.
 fn is_outage(error: &MirrorError) -> bool {
     match error {
         MirrorError::Target(_) => true,

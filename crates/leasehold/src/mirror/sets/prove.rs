@@ -4,7 +4,7 @@
 //! - Every range was seen equal to the table, or was repaired until all of its rows were seen. A
 //!   document that the second set refuses may be missing only if the set that is searched does not have
 //!   it either.
-//! - The builder has its own throttle: a second set that does not answer does not delay passes on the set
+//! - The builder has its own throttle: a second set that does not respond does not delay passes on the set
 //!   that is searched.
 //!
 //! # What can go wrong
@@ -203,7 +203,7 @@ impl<'a> Builder<'a> {
         Ok(lives.map(|(refused, _)| refused.clone()).collect())
     }
 
-    /// Records the result of a call in the throttle; `None`: the store did not answer, and the caller
+    /// Records the result of a call in the throttle; `None`: the store did not respond, and the caller
     /// retries.
     fn record<T>(
         &self,

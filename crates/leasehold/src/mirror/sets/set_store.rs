@@ -3,7 +3,7 @@
 //!
 //! # Invariants
 //! - A write to the set that is searched never waits for the second set first.
-//! - A second set that does not answer keeps jobs from completing, and gets few calls meanwhile.
+//! - A second set that does not respond keeps jobs from completing, and gets few calls meanwhile.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -125,7 +125,7 @@ impl SetStore {
         })
     }
 
-    /// Makes a call to the second set. While that set does not answer, one caller at a time probes it,
+    /// Makes a call to the second set. While that set does not respond, one caller at a time probes it,
     /// with growing waits; the others fail at once.
     pub(crate) async fn of_second<T>(
         &self,

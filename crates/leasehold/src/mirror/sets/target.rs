@@ -105,7 +105,7 @@ pub enum TargetError {
     #[error("the store is overloaded: {0}")]
     Overloaded(String),
     /// Not reachable, or broken. Whether anything was written is unknown.
-    #[error("the store does not answer: {0}")]
+    #[error("the store does not respond: {0}")]
     Down(String),
 }
 

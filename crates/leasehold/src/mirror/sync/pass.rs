@@ -24,7 +24,7 @@ use crate::mirror::runtime::MirrorRuntime;
 use crate::worker::StopReason;
 use crate::{Cause, Ctx, JobError, JobResult, Outcome};
 
-/// How long a job waits when the database did not answer.
+/// How long a job waits when the database did not respond.
 const DATABASE_WAIT: Duration = Duration::from_secs(1);
 /// The wait of a row that the store does not take, by the attempts of its job.
 const BUSY_WAIT: Backoff = Backoff::doubling(Duration::from_secs(2), Duration::from_secs(3600));

@@ -44,7 +44,7 @@ impl StoreCalls {
     ) -> Result<T, TargetError> {
         let limit = self.source.mirror().limit;
         tokio::time::timeout(limit, call).await.unwrap_or_else(|_| {
-            Err(TargetError::Overloaded(format!("no answer within {} ms", limit.as_millis())))
+            Err(TargetError::Overloaded(format!("no response within {} ms", limit.as_millis())))
         })
     }
 
@@ -54,7 +54,7 @@ impl StoreCalls {
         if !permit.succeeded(mirror.claim_size) {
             return;
         }
-        tracing::info!(mirror = mirror.name, "the store answers again");
+        tracing::info!(mirror = mirror.name, "the store responds again");
         let sql = "select leasehold_internal.mirror_recovered($1, $2)";
         let params = [(&mirror.name as _, Type::TEXT), (&PIECE as _, Type::INT4)];
         loop {

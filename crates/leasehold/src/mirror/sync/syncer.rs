@@ -28,7 +28,7 @@ pub(crate) enum Synced {
     Kept(Outcome),
     /// Written, and not seen yet; or changed meanwhile.
     Unseen,
-    /// The set that is searched has it; the second set did not answer.
+    /// The set that is searched has it; the second set did not respond.
     Behind(String),
     /// Not stored; a retry may succeed.
     Busy(String),
@@ -61,7 +61,7 @@ impl Syncer {
     }
 
     /// Brings rows into every set that is written now. A row is kept when all of them have it. A second
-    /// set that does not answer delays only the completion of the jobs.
+    /// set that does not respond delays only the completion of the jobs.
     pub(crate) async fn sync(
         &self,
         sets: &Sets,

@@ -2,7 +2,7 @@
 //! passes the time.
 //!
 //! # Invariants
-//! - A store that does not answer gets no calls for a while, twice as long after each failure. Then one
+//! - A store that does not respond gets no calls for a while, twice as long after each failure. Then one
 //!   caller probes it; the others wait for the result. A call that began before the store was closed
 //!   changes nothing when it fails, however late.
 //! - A store that is slow or reports overload gets half as many rows per call, and a quarter more after
