@@ -37,7 +37,7 @@ pub enum Status {
 }
 
 impl Status {
-    pub const ALL: [Self; 3] = [Self::InProgress, Self::Processed, Self::Failed];
+    pub const ALL: &'static [Self] = &[Self::InProgress, Self::Processed, Self::Failed];
 
     pub fn as_str(self) -> &'static str {
         match self {

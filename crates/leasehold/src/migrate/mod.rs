@@ -25,6 +25,7 @@ use apply::LOCK;
 pub use status::{Functions, Status};
 
 /// One step of the schema's history.
+#[doc(hidden)]
 pub struct Migration {
     /// From 1, without gaps.
     pub version: i32,
@@ -35,6 +36,7 @@ pub struct Migration {
 }
 
 /// Every migration, in order.
+#[doc(hidden)]
 pub const MIGRATIONS: &[Migration] = &[
     Migration { version: 1, name: "jobs", sql: include_str!("../../migrations/0001_jobs.sql") },
     Migration { version: 2, name: "sweep", sql: include_str!("../../migrations/0002_sweep.sql") },
@@ -48,6 +50,7 @@ pub const MIGRATIONS: &[Migration] = &[
 ];
 
 /// The SQL functions and views, in the order of their creation.
+#[doc(hidden)]
 pub const FUNCTIONS: &[(&str, &str)] = &[
     ("queue/settings", include_str!("../../functions/queue/settings.sql")),
     ("queue/enqueue", include_str!("../../functions/queue/enqueue.sql")),
@@ -111,6 +114,7 @@ const fn number_of(version: &str) -> i32 {
 const VERSION_TABLE: &str = include_str!("../../queries/version_table.sql");
 
 /// A schema with its own history: the engine's, or that of a service on top of it.
+#[doc(hidden)]
 #[derive(Clone, Copy)]
 pub struct Schema {
     /// The name of the schema in the database.
@@ -122,6 +126,7 @@ pub struct Schema {
 }
 
 /// The engine's own schema.
+#[doc(hidden)]
 pub const ENGINE: Schema =
     Schema { name: "leasehold", migrations: MIGRATIONS, functions: FUNCTIONS };
 

@@ -10,6 +10,7 @@
 
 mod adapters;
 mod admin;
+mod api;
 mod bounds;
 mod builder;
 mod cancel_safety;
