@@ -95,13 +95,13 @@ pub const TEST_LEASE: &str = "select from leasehold_internal.lease where lease_g
 pub const TEST_LEASE_END: &str =
     "select lease_expires_at::text from leasehold_internal.lease where lease_generation = $1";
 /// Renews it.
-pub const TEST_RENEW: &str = "select state from leasehold.renew(array[$1])";
+pub const TEST_RENEW: &str = "select state from leasehold.renew(array[$1::bigint])";
 /// Completes the job.
 pub const TEST_COMPLETE: &str = "select leasehold.complete($1, $2)";
 /// The job, if it was not removed.
 pub const TEST_EXISTS: &str = "select from leasehold.job where id = $1";
 /// The completed job in the history.
-pub const TEST_HISTORY: &str = "select from leasehold_internal.history where job_ids @> array[$1] \
+pub const TEST_HISTORY: &str = "select from leasehold_internal.history where job_ids @> array[$1::bigint] \
      and outcome = 'completed'";
 /// Remove all rows of the queue `$1` of the self-test, in this order.
 pub const TEST_REMOVE: &[&str] = &[

@@ -15,7 +15,7 @@ use crate::backoff::{Backoff, Jitter, Waits};
 use crate::error::CallError;
 
 /// How long to wait until nothing else runs. It doubles while that is in vain.
-const ALONE: Backoff =
+const SOLO_WAITS: Backoff =
     Backoff::doubling(Duration::from_secs(1), Duration::from_secs(60)).jitter(Jitter::None);
 /// After a wait in vain, the time until the next one, as a multiple of that wait: the waits then take at most a
 /// tenth of the time.
@@ -35,7 +35,7 @@ pub(super) struct Turn {
 
 impl Turn {
     pub(super) fn new(poll: Duration) -> Self {
-        let mut waits = ALONE.waits();
+        let mut waits = SOLO_WAITS.waits();
         Self { at: Instant::now(), wait: waits.next_wait(), waits, poll }
     }
 
@@ -70,8 +70,8 @@ impl ClaimLoop {
             turn.looked(began.elapsed());
             return waits;
         }
-        let alone = tokio::select! {
-            alone = Arc::clone(&self.executor.solo_lock).write_owned() => alone,
+        let solo = tokio::select! {
+            solo = Arc::clone(&self.executor.solo_lock).write_owned() => solo,
             () = tokio::time::sleep(turn.wait) => {
                 turn.in_vain();
                 return Ok(false);
@@ -84,7 +84,7 @@ impl ClaimLoop {
         let claims = claimed.inspect_err(|_| turn.in_vain())?;
         // One statement claims one job.
         let Some(claim) = claims.leases.into_iter().next() else { return Ok(false) };
-        self.start(claim, Execution::Solo(alone)).await;
+        self.start(claim, Execution::Solo(solo)).await;
         Ok(true)
     }
 }

@@ -37,7 +37,7 @@ struct HeldLease {
     lost: bool,
     /// Released when the end of the job is recorded, not when its handler returns: a process that died
     /// in between would count against a job that is finished.
-    _alone: Option<SoloGuard>,
+    _solo: Option<SoloGuard>,
 }
 
 impl HeldLease {
@@ -59,10 +59,10 @@ impl LeaseTable {
         attempts: Vec<Arc<Attempt>>,
         lease: Duration,
         renewed_at: Instant,
-        alone: Option<SoloGuard>,
+        solo: Option<SoloGuard>,
     ) {
         let left = attempts.len();
-        let held = HeldLease { attempts, left, lease, renewed_at, lost: false, _alone: alone };
+        let held = HeldLease { attempts, left, lease, renewed_at, lost: false, _solo: solo };
         self.leases().insert(generation, held);
     }
 

@@ -58,9 +58,9 @@ impl Executor {
         execution: Execution,
     ) {
         let Claim { generation, jobs, lease, run_limit, asked_at } = claim;
-        let (solo_lock, alone) = match execution {
+        let (solo_lock, solo) = match execution {
             Execution::Shared(solo_lock) => (Some(solo_lock), None),
-            Execution::Solo(alone) => (None, Some(alone)),
+            Execution::Solo(solo) => (None, Some(solo)),
         };
         let attempts: Vec<Arc<Attempt>> = jobs
             .into_iter()
@@ -73,7 +73,7 @@ impl Executor {
                 Arc::new(attempt.with_layers(self.layers.as_ref()))
             })
             .collect();
-        self.lease_table.open(generation, attempts.clone(), lease, asked_at, alone);
+        self.lease_table.open(generation, attempts.clone(), lease, asked_at, solo);
         let mut batches: HashMap<(Arc<str>, i64), Vec<Arc<Attempt>>> = HashMap::new();
         for attempt in attempts {
             match self.runner(&attempt) {
