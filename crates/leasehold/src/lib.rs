@@ -248,7 +248,7 @@
 //!
 //! No feature is on by default.
 //!
-//! The crates whose types occur in signatures here are re-exported: `leasehold::tokio_postgres` and its kind.
+//! The crates whose types and traits occur in signatures here are re-exported: `leasehold::tokio_postgres` and its kind.
 //!
 //! ```
 //! use leasehold::{jiff::Timestamp, serde_json::json, tokio_postgres::Config, uuid::Uuid, Draft};
@@ -258,6 +258,8 @@
 //! let due = Timestamp::constant(1_900_000_000, 0);
 //! let draft = Draft::untyped("report.build", &json!({ "id": Uuid::nil() }))?.run_at(due);
 //! # let _: (Option<leasehold::deadpool_postgres::Pool>, Draft) = (None, draft);
+//! # let _: Option<leasehold::futures_util::future::BoxFuture<'_, leasehold::bytes::Bytes>> = None;
+//! # fn _of_a_job<T: leasehold::serde::Serialize>() {}
 //! # Ok::<(), leasehold::EnqueueError>(())
 //! ```
 //!
@@ -328,12 +330,15 @@ pub use worker::{
 };
 
 // Crates whose types occur in the signatures here: a caller can name them without choosing a version.
+pub use bytes;
 pub use deadpool_postgres;
 #[cfg(feature = "diesel-async")]
 pub use diesel;
 #[cfg(feature = "diesel-async")]
 pub use diesel_async;
+pub use futures_util;
 pub use jiff;
+pub use serde;
 pub use serde_json;
 #[cfg(feature = "sqlx-0_9")]
 pub use sqlx;
