@@ -300,7 +300,7 @@ impl Jobs<'_> {
         self.explain(ids, done, Change::WrongState).await
     }
 
-    /// Brings a dead job back, with fresh attempts.
+    /// Redrives a dead job: it waits again, with fresh attempts.
     pub async fn redrive(&self, id: JobId, by: &By) -> Result<Change, AdminError> {
         only(self.redrive_many(&[id], by).await?)
     }

@@ -256,7 +256,7 @@ impl Running {
         };
         if tokio::time::timeout(call_timeout, recorded).await.is_err() {
             tracing::warn!(
-                "some results could not be recorded; their leases will bring the jobs back"
+                "some results could not be recorded; their jobs are due again when the leases run out"
             );
         }
         finisher.abort();
