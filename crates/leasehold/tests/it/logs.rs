@@ -1,10 +1,18 @@
 //! What the library logs during one test.
 
 use std::io::{self, Write};
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use parking_lot::Mutex;
 use tracing::subscriber::DefaultGuard;
+
+/// A second subscriber, which lives as long as the process. While there is only one, `tracing` lets the thread that
+/// reaches a log line first decide for all threads whether it is enabled, and the thread of another test has no
+/// subscriber.
+static SECOND: LazyLock<tracing::Dispatch> = LazyLock::new(|| {
+    let subscriber = tracing_subscriber::fmt().with_max_level(tracing::Level::DEBUG);
+    subscriber.with_writer(io::sink).finish().into()
+});
 
 /// The log of the current thread, from DEBUG on. Use it in tests on a single thread: a worker of a
 /// runtime with more threads logs on those.
@@ -15,6 +23,7 @@ pub struct Logs {
 
 impl Logs {
     pub fn collect() -> Self {
+        LazyLock::force(&SECOND);
         let text = Arc::new(Mutex::new(Vec::new()));
         let buffer = Buffer(Arc::clone(&text));
         let subscriber = tracing_subscriber::fmt()
