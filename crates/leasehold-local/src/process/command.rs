@@ -11,6 +11,7 @@ const KEEP_BYTES: u64 = 64 * 1024;
 
 /// Why a command gave no result.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum CommandError {
     #[error("`{program}` could not be started: {source}")]
     Start { program: String, source: io::Error },

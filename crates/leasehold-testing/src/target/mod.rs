@@ -25,6 +25,7 @@ pub use sets::ScriptedTargets;
 
 /// Faults of the store, in force until the test clears them.
 #[derive(Clone, Debug, Default)]
+#[non_exhaustive]
 pub struct Faults {
     /// Every call fails at once.
     pub down: bool,
@@ -50,6 +51,7 @@ pub struct Faults {
 
 /// One call, with its number of keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Operation {
     Held(usize),
     Write(usize),
