@@ -121,7 +121,7 @@ async fn i8_console_reads_none_of_the_job_tables() {
                 answer.text().await.unwrap()
             }
         };
-        assert!(text.contains("mail") && !text.contains("did not answer"), "{path}: {text}");
+        assert!(text.contains("mail") && !text.contains("did not respond"), "{path}: {text}");
     }
     console.sql("rollback").await;
 }
