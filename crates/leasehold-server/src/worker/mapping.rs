@@ -217,7 +217,8 @@ fn receivers(args: &Args) -> Result<Vec<(String, Way)>, Failure> {
         let secret = Arc::new(Secret::of(name, &environment).map_err(Failure::usage)?);
         let receiver = Receiver { url, client: client.clone(), secret, limit: args.http_timeout };
         let fellow = receivers.iter().find(|(_, other)| {
-            other.url.origin() != receiver.url.origin() && other.secret.shares_with(&receiver.secret)
+            other.url.origin() != receiver.url.origin()
+                && other.secret.shares_with(&receiver.secret)
         });
         if let Some((other, _)) = fellow {
             let text = format!(

@@ -65,7 +65,8 @@ fn services_name_no_internal_object_of_the_engine() {
         .map(|part| ["pastes", "annotations"].map(|service| format!("../{service}/{part}")));
     let folders: Vec<&str> = folders.iter().flatten().map(String::as_str).collect();
     each_file(&folders, &mut |name, text| {
-        let lines = text.lines().enumerate().filter(|(_, line)| line.contains("leasehold_internal"));
+        let lines =
+            text.lines().enumerate().filter(|(_, line)| line.contains("leasehold_internal"));
         found.extend(lines.map(|(at, line)| format!("{name}:{}: {}", at + 1, line.trim())));
     });
     found.sort();

@@ -133,8 +133,12 @@ impl Story {
         let notification = self.receiver.next().await;
         assert_eq!(notification.text(), text);
         let header = |name: &str| notification.headers[name].to_str().unwrap().to_owned();
-        let signed =
-            format!("{}.{}.{}", header("webhook-id"), header("webhook-timestamp"), notification.body);
+        let signed = format!(
+            "{}.{}.{}",
+            header("webhook-id"),
+            header("webhook-timestamp"),
+            notification.body
+        );
         assert_eq!(header("webhook-signature"), signature(&signed), "signed as every job is");
     }
 

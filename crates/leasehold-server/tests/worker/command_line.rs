@@ -55,9 +55,7 @@ async fn h7_worker_with_a_private_url_does_not_start() {
     for url in
         ["http://example.com/", "https://127.0.0.1/", "https://localhost/", "https://0x7f.1/"]
     {
-        let text =
-            refused(&["-q", "a", "--http", &format!("a={url}")], Some(SECRET))
-                .await;
+        let text = refused(&["-q", "a", "--http", &format!("a={url}")], Some(SECRET)).await;
         assert!(text.contains("--http a: the URL"), "{url}: {text}");
     }
 }
@@ -76,8 +74,14 @@ async fn h12_rejected_command_line_prints_no_secret() {
 
 #[tokio::test]
 async fn h24_worker_does_not_sign_for_two_servers_with_one_secret() {
-    let args =
-        ["-q", "a", "--http", "a=https://example.com/a", "--http", "mail.send=https://example.org/"];
+    let args = [
+        "-q",
+        "a",
+        "--http",
+        "a=https://example.com/a",
+        "--http",
+        "mail.send=https://example.org/",
+    ];
     let text = refused(&args, Some(SECRET)).await;
     assert!(text.contains("--http a and --http mail.send"), "{text}");
     assert!(text.contains("LEASEHOLD_HTTP_SECRET_MAIL_SEND") && !text.contains("Y2Fu"), "{text}");

@@ -45,17 +45,20 @@ impl fmt::Display for Cursor {
     }
 }
 
-impl FromStr for Cursor {
-    type Err = String;
+/// A text that is not a cursor.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is not a cursor; use the one that the page before returned")]
+pub struct ParseCursorError(String);
 
-    fn from_str(text: &str) -> Result<Self, String> {
+impl FromStr for Cursor {
+    type Err = ParseCursorError;
+
+    fn from_str(text: &str) -> Result<Self, ParseCursorError> {
         let read = || {
             let (at, id) = text.split_once('.')?;
             Some(Self { at: Moment(at.parse().ok()?), id: id.parse().ok()? })
         };
-        read().ok_or_else(|| {
-            format!("{text:?} is not a cursor; use the one that the page before returned")
-        })
+        read().ok_or_else(|| ParseCursorError(text.to_owned()))
     }
 }
 
