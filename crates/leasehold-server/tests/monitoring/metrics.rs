@@ -169,5 +169,5 @@ async fn process_metrics_are_served_without_the_database() {
     assert!(families.iter().any(|family| family.name == "leasehold_claim_duration_seconds"));
     let page = console.get_once("/console").await;
     assert_eq!(page.status(), 503);
-    assert!(page.text().await.unwrap().contains("The database does not answer."));
+    assert!(page.text().await.unwrap().contains("The database does not respond."));
 }
