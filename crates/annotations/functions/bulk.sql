@@ -123,14 +123,11 @@ begin
     if work.tag not like 'reindex\_%' then
         return -1;
     end if;
-    with waiting as (
+    select count(*) into removed from leasehold.delete_jobs(array(
         select j.id from leasehold.job j
          where j.queue = 'annotations' and j.name = 'index' and j.priority >= work.priority
-           and j.tag = work.tag and j.kwargs ->> 'bulk' = which::text and not j.held
-           for update skip locked
-    )
-    delete from leasehold.job j using waiting w where j.id = w.id and not j.held;
-    get diagnostics removed = row_count;
+           and j.tag = work.tag and j.kwargs ->> 'bulk' = which::text and not j.held),
+        actor => 'annotations', why => 'bulk operation ' || which || ' was cancelled');
     update annotations.bulk b set cancelled_at = statement_timestamp()
      where b.id = which and b.cancelled_at is null and (b.finished_at is null or removed > 0);
     return removed;

@@ -14,16 +14,14 @@ begin
     return query select i.identity, i.place, i.recorded_at from annotations.index_identity i;
 end $$;
 
--- Forgets the recorded index, so that the next one that is used becomes the database's own. Its content
--- is unknown: nothing counts as equal until it was compared. Returns the place of the former one; null
--- if none was recorded.
-create or replace function annotations.forget_index(mirror text)
+-- Forgets the recorded index, so that the next one that is used becomes the database's own. Returns the
+-- place of the former one; null if none was recorded.
+create or replace function annotations.forget_index()
 returns text
-language plpgsql volatile set search_path = annotations, leasehold, pg_temp as $$
+language plpgsql volatile set search_path = annotations, pg_temp as $$
 declare
     former text;
 begin
     delete from annotations.index_identity i returning i.place into former;
-    update leasehold_internal.mirror m set equal_as_of = null where m.name = forget_index.mirror;
     return former;
 end $$;

@@ -5,10 +5,10 @@
 -- A save that was in flight when the check began its round has an earlier timestamp and was not
 -- compared. Hence the minute: no save takes that long.
 select m.equal_as_of - interval '1 minute',
-       exists (select from leasehold_internal.mirror_difference d where d.mirror = $1)
+       m.oldest_difference is not null
        or exists (select from leasehold.job j
                    where j.queue = 'annotations' and j.name = 'index' and j.deferred)
        or exists (select from leasehold.job j
                    where j.queue = 'annotations' and j.name = 'index' and not j.deferred and j.priority = $3
                      and j.scheduled_at < statement_timestamp() - make_interval(secs => $2))
-  from (select 1) one left join leasehold_internal.mirror m on m.name = $1
+  from (select 1) one left join leasehold.mirrors m on m.name = $1

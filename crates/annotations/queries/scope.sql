@@ -13,7 +13,7 @@ select case when $2::text is null then annotations.readable($1)
                                 and b.created_at >= f.abandoned_at
                               order by b.created_at limit 1) renaming
                  on renaming.finished_at is null
-                 or renaming.finished_at >= coalesce((select m.equal_as_of from leasehold_internal.mirror m
+                 or renaming.finished_at >= coalesce((select m.equal_as_of from leasehold.mirrors m
                                                    where m.name = $4), '-infinity')
               where u.name = $3 and u.deleted_at is null
               order by f.abandoned_at desc limit 20)

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use leasehold::error::{ConnectError, SchemaError};
+use leasehold::error::{AdminError, ConnectError, SchemaError};
 
 /// Why a request was refused. Nothing was changed.
 #[derive(Debug, thiserror::Error)]
@@ -60,6 +60,18 @@ pub enum Refused {
 impl Refused {
     pub(crate) fn malformed(text: impl Into<String>) -> Self {
         Self::Malformed(text.into())
+    }
+}
+
+impl From<AdminError> for Refused {
+    fn from(error: AdminError) -> Self {
+        match error {
+            AdminError::Database(error) => Self::Unavailable(Unavailable::Database(error)),
+            AdminError::TimedOut(limit) => Self::Unavailable(Unavailable::TimedOut(limit)),
+            AdminError::NoConnection(why) => Self::Unavailable(Unavailable::NoConnection(why)),
+            // A right that is missing, with the role to grant.
+            error => Self::Malformed(error.to_string()),
+        }
     }
 }
 

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold::Leasehold;
+use leasehold::admin::By;
 use leasehold::link::Param;
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
@@ -150,9 +151,10 @@ impl Annotations {
 
     /// Forgets the recorded index, so that the next one that is used becomes this database's own,
     /// whatever it has. Returns the place of the former one.
-    pub async fn forget_index(&self) -> Result<Option<String>, Refused> {
-        let sql = "select annotations.forget_index($1)";
-        Ok(self.row(sql, &[(&crate::mirror::NAME, Type::TEXT)]).await?.get(0))
+    pub async fn forget_index(&self, by: &By) -> Result<Option<String>, Refused> {
+        // First: the content of the next index is unknown, and nothing may count as equal before it was compared.
+        self.0.engine.mirrors().reset_equality(crate::mirror::NAME, by).await?;
+        Ok(self.row("select annotations.forget_index()", &[]).await?.get(0))
     }
 
     /// Runs a statement on many notes that always returns one row.

@@ -4,6 +4,7 @@ use serde_json::Value;
 use tokio_postgres::Client;
 
 /// What a plan reads from one table.
+#[non_exhaustive]
 pub struct Plan {
     /// `Index Scan loans_pkey`: each read of the table, sorted.
     pub reads: Vec<String>,

@@ -96,6 +96,8 @@ comment on function leasehold.reindex_mirror is
     'Enqueues one job per key, which compares the row with its document; with force it writes the document in any case. Returns the number.';
 comment on function leasehold_internal.forget_mirror is
     'Removes the record of a mirror that no worker has any more. Its table and its store stay as they are. Returns false if there is none.';
+comment on function leasehold_internal.reset_mirror_equality is
+    'Forgets since when the store of a mirror is equal to its table, because the store was replaced. Returns false if there is none.';
 comment on function leasehold.acknowledge_alarm is
     'Records that an operator takes care of an alarm. Returns false if no open alarm has this id.';
 comment on function leasehold.silence_alarm is

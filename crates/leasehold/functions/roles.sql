@@ -124,7 +124,7 @@ begin
         leasehold_internal.begin_watchdog, leasehold_internal.note_watchdog, leasehold_internal.run_watchdog,
         leasehold.forget_sweep, leasehold.acknowledge_alarm, leasehold_internal.test_alarm, leasehold.silence_alarm,
         leasehold.watch_queue, leasehold.unwatch_queue, leasehold.order_mirror, leasehold.reindex_mirror,
-        leasehold_internal.forget_mirror
+        leasehold_internal.forget_mirror, leasehold_internal.reset_mirror_equality
         to leasehold_operator;
     -- An operator who decides about a dead job needs its kwargs and its errors.
     grant select on

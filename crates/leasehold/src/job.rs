@@ -183,7 +183,7 @@ impl FromStr for Cause {
     }
 }
 
-/// A word that names no state or no cause.
+/// A word that is not one of a list: of states, of causes, of policies for missed slots.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{word:?} is not a {of}; use one of {known}")]
 pub struct UnknownWord {
@@ -193,7 +193,11 @@ pub struct UnknownWord {
 }
 
 impl UnknownWord {
-    fn new(word: &str, of: &'static str, known: impl Iterator<Item = &'static str>) -> Self {
+    pub(crate) fn new(
+        word: &str,
+        of: &'static str,
+        known: impl Iterator<Item = &'static str>,
+    ) -> Self {
         let known: Vec<_> = known.collect();
         Self { word: word.to_owned(), of, known: known.join(", ") }
     }
@@ -307,8 +311,15 @@ impl Policy {
     }
 }
 
+/// A text that cannot be the name of a queue.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "queue name {0:?} is not allowed: use 1 to 64 of a-z, 0-9, dot, dash and underscore, starting with a letter or digit"
+)]
+pub struct QueueNameError(String);
+
 /// Checks a queue name before it reaches the database.
-pub fn check_queue_name(name: &str) -> Result<(), String> {
+pub fn check_queue_name(name: &str) -> Result<(), QueueNameError> {
     let mut bytes = name.bytes();
     let first_fits = bytes.next().is_some_and(|b| b.is_ascii_lowercase() || b.is_ascii_digit());
     let rest_fits =
@@ -316,10 +327,7 @@ pub fn check_queue_name(name: &str) -> Result<(), String> {
     if first_fits && rest_fits && name.len() <= 64 {
         Ok(())
     } else {
-        Err(format!(
-            "queue name {name:?} is not allowed: use 1 to 64 of a-z, 0-9, dot, dash and \
-             underscore, starting with a letter or digit"
-        ))
+        Err(QueueNameError(name.to_owned()))
     }
 }
 

@@ -169,10 +169,8 @@ impl Links {
         let turn = self.next.fetch_add(1, Ordering::Relaxed) % self.links.len();
         let (before, from_turn) = self.links.split_at(turn);
         let by_turns = from_turn.iter().chain(before);
-        match by_turns.min_by_key(|link| link.under_way.load(Ordering::Relaxed)) {
-            Some(link) => link.query(sql, params).await,
-            None => Err(CallError::TimedOut(Duration::ZERO)),
-        }
+        let free = by_turns.min_by_key(|link| link.under_way.load(Ordering::Relaxed));
+        free.unwrap_or(&self.links[turn]).query(sql, params).await
     }
 }
 

@@ -32,7 +32,8 @@ set search_path = pastes, leasehold, pg_temp
 set enable_seqscan = off set jit = off set plan_cache_mode = force_generic_plan as $$
 declare
     now timestamptz := statement_timestamp();
-    claim bigint := leasehold_internal.next_claim();
+    -- No claim of the sweep is negative.
+    claim bigint := -(pg_current_xact_id()::text::bigint);
     names text[];
     contents bigint[];
     jobs bigint[];

@@ -9,6 +9,7 @@ use annotations::index::{
     OpenSearch, OpenSearchSettings, TantivyIndex, TantivySettings, is_open_to_others,
 };
 use annotations::{Annotations, Index, IndexState, StartError};
+use leasehold::admin::By;
 
 use crate::fixture::{Fixture, on_page, settings, until};
 use crate::index_kind::TempDir;
@@ -85,7 +86,7 @@ async fn f28_service_refuses_another_index_until_the_record_is_removed() {
     start(&moved, true).await.unwrap();
     // A lost directory is not replaced by an empty one: users would find nothing.
     assert!(matches!(start(&one, true).await, Err(StartError::OtherIndex { .. })));
-    let forgotten = fixture.notes.forget_index().await.unwrap();
+    let forgotten = fixture.notes.forget_index(&By::new("ann")).await.unwrap();
     assert_eq!(forgotten, Some(one.path().display().to_string()), "where it was recorded");
     start(&other, true).await.unwrap();
     assert!(matches!(start(&moved, true).await, Err(StartError::OtherIndex { .. })));

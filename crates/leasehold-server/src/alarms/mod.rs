@@ -31,7 +31,7 @@ const REGISTER_EVERY: Duration = Duration::from_secs(3600);
 #[derive(clap::Args, Debug, Default)]
 #[command(next_help_heading = "Alarms")]
 pub struct AlarmOptions {
-    /// Send notifications to this URL as signed POSTs; LEASEHOLD_HTTP_SECRET holds the secret
+    /// Send notifications to this URL as signed POSTs; LEASEHOLD_HTTP_SECRET_ALARMS, else LEASEHOLD_HTTP_SECRET, holds the secret
     #[arg(long, env = "LEASEHOLD_ALARM_WEBHOOK", value_name = "URL", hide_env_values = true)]
     alarm_webhook: Option<String>,
     /// Run this command for each notification, with the alarm as JSON on standard input. No shell runs

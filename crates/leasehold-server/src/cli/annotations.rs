@@ -6,7 +6,7 @@ use annotations::{Annotations, Settings};
 use clap::Subcommand;
 use serde_json::json;
 
-use super::common::Common;
+use super::common::{Common, by};
 use crate::exit::Failure;
 
 #[derive(Subcommand, Debug)]
@@ -222,7 +222,7 @@ async fn forget(notes: &Annotations, yes: bool, common: &Common) -> Result<(), F
         )
         .hint("add --yes to confirm"));
     }
-    let former = notes.forget_index().await?;
+    let former = notes.forget_index(&by(None)).await?;
     let answer = json!({ "former": former });
     common.out().one("index", &answer, |_| match &former {
         Some(location) => {

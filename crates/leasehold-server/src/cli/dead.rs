@@ -72,8 +72,7 @@ pub async fn run(command: Command, common: &Common) -> Result<ExitCode, Failure>
 }
 
 async fn list(args: ListArgs, common: &Common) -> Result<ExitCode, Failure> {
-    let causes = JobFilter::any().causes(args.cause);
-    let filter = args.filter.join()?.and(causes).map_err(Failure::usage)?;
+    let filter = args.filter.join()?.and(with_causes(args.cause)).map_err(Failure::usage)?;
     let Some(filter) = filter.only(&[JobState::Dead]) else {
         return Err(Failure::usage(
             "the filter selects no dead jobs; remove its state, or use: leasehold jobs list",
@@ -109,6 +108,14 @@ async fn groups(filter: &Filter, limit: u32, common: &Common) -> Result<ExitCode
     Ok(ExitCode::SUCCESS)
 }
 
+/// Returns the filter of `--cause`. Without the flag it matches every job.
+fn with_causes(causes: Vec<Cause>) -> JobFilter {
+    match causes.is_empty() {
+        true => JobFilter::any(),
+        false => JobFilter::any().causes(causes),
+    }
+}
+
 async fn redrive(
     selection: Selection,
     cause: Vec<Cause>,
@@ -119,7 +126,7 @@ async fn redrive(
     let Some(filter) = selection.matching(&[JobState::Dead])? else {
         return no_such_state(common);
     };
-    let filter = filter.and(JobFilter::any().causes(cause)).map_err(Failure::usage)?;
+    let filter = filter.and(with_causes(cause)).map_err(Failure::usage)?;
     let (out, db) = (common.out(), common.db().await?);
     if !selection.confirm(&db, out, "redrive", &filter).await? {
         return Ok(ExitCode::SUCCESS);

@@ -206,8 +206,14 @@ pub async fn run(command: Command, common: &Common) -> Result<ExitCode, Failure>
 }
 
 async fn list(args: ListArgs, common: &Common) -> Result<ExitCode, Failure> {
-    let flags =
-        JobFilter::any().states(args.state.into_iter().flat_map(|states| states.0)).ids(args.id);
+    let mut flags = JobFilter::any();
+    // An empty list of ids or states would match no job.
+    if !args.state.is_empty() {
+        flags = flags.states(args.state.into_iter().flat_map(|states| states.0));
+    }
+    if !args.id.is_empty() {
+        flags = flags.ids(args.id);
+    }
     let flags = args.since.into_iter().fold(flags, JobFilter::newer);
     let filter = args.filter.join()?.and(flags).map_err(Failure::usage)?;
     let (out, db) = (common.out(), common.db().await?);

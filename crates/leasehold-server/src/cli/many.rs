@@ -54,8 +54,11 @@ impl Selection {
     /// Returns the filter of the flags and the ids, for these states only. `None`: the flags name only
     /// other states. Jobs given by id are not filtered by state: each gets a result of its own.
     pub fn matching(&self, states: &[JobState]) -> Result<Option<JobFilter>, Failure> {
-        let filter = self.filter.join()?.ids(self.ids.iter().copied());
-        Ok(if self.by_id() { Some(filter) } else { filter.only(states) })
+        let filter = self.filter.join()?;
+        Ok(match self.by_id() {
+            true => Some(filter.ids(self.ids.iter().copied())),
+            false => filter.only(states),
+        })
     }
 
     /// Rejects an empty selection: "every job" needs `--all`.

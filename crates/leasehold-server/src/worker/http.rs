@@ -8,8 +8,8 @@
 //!   it.
 //!
 //! # What can go wrong
-//! - The response is lost: the job is sent again with the same `leasehold-idempotency-key`. A
-//!   receiver that stores the key, or rejects an older `leasehold-fence`, sees the effect once.
+//! - The response is lost: the job is sent again with the same `webhook-id`. A receiver that stores the id, or
+//!   rejects an older `leasehold-fence`, sees the effect once.
 
 use std::error::Error as _;
 use std::sync::Arc;
@@ -57,9 +57,9 @@ impl Receiver {
     /// Delivers one job. When the job should stop, it cancels the request and closes the connection.
     pub async fn deliver(&self, ctx: Ctx) -> JobResult {
         let body = job::to_json(&ctx)?;
-        let timestamp = Timestamp::now().as_second();
-        let signature = self.secret.sign(timestamp, self.url.as_str(), &body);
-        let exchange = self.exchange(&ctx, timestamp, &signature, body);
+        let (id, timestamp) = (job::outside_key(&ctx), Timestamp::now().as_second());
+        let signature = self.secret.sign(&id, timestamp, &body);
+        let exchange = self.exchange(&ctx, &id, timestamp, &signature, body);
         tokio::select! {
             answer = tokio::time::timeout(self.limit, exchange) => match answer {
                 Ok(result) => result,
@@ -77,6 +77,7 @@ impl Receiver {
     async fn exchange(
         &self,
         ctx: &Ctx,
+        id: &str,
         timestamp: i64,
         signature: &str,
         body: Vec<u8>,
@@ -92,9 +93,9 @@ impl Receiver {
             .header("leasehold-attempt", ctx.attempt())
             .header("leasehold-generation", ctx.generation().0)
             .header("leasehold-fence", job::fence_text(ctx.fence()))
-            .header("leasehold-idempotency-key", job::outside_key(ctx))
-            .header("leasehold-timestamp", timestamp)
-            .header("leasehold-signature", sensitive)
+            .header("webhook-id", id)
+            .header("webhook-timestamp", timestamp)
+            .header("webhook-signature", sensitive)
             .body(body);
         if let Some(Ok(trace)) = ctx.trace_context().map(HeaderValue::from_str) {
             request = request.header("traceparent", trace);

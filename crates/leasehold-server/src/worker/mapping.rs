@@ -17,7 +17,7 @@ use super::egress::{Gate, Rules, SystemLookup};
 use super::exec::Program;
 use super::group::Warden;
 use super::http::{self, Receiver};
-use super::sign::Secret;
+use super::sign::{Secret, variable_of};
 use crate::cli::address::environment;
 use crate::exit::Failure;
 
@@ -208,7 +208,7 @@ fn receivers(args: &Args) -> Result<Vec<(String, Way)>, Failure> {
         Rules::STRICT
     };
     let client = client(rules)?;
-    let mut receivers = Vec::new();
+    let mut receivers: Vec<(String, Receiver)> = Vec::new();
     for text in &args.http {
         let (name, url) = named("--http", text, "URL")?;
         let url = rules
@@ -216,7 +216,19 @@ fn receivers(args: &Args) -> Result<Vec<(String, Way)>, Failure> {
             .map_err(|why| Failure::usage(format!("--http {name}: the URL {why}")))?;
         let secret = Arc::new(Secret::of(name, &environment).map_err(Failure::usage)?);
         let receiver = Receiver { url, client: client.clone(), secret, limit: args.http_timeout };
-        receivers.push((name.to_owned(), Way::Http(receiver)));
+        let fellow = receivers.iter().find(|(_, other)| {
+            other.url.origin() != receiver.url.origin()
+                && other.secret.shares_with(&receiver.secret)
+        });
+        if let Some((other, _)) = fellow {
+            let text = format!(
+                "--http {other} and --http {name}: the receivers are on different servers and have one secret, so \
+                 each could sign requests to the other; set another secret in {}",
+                variable_of(name)
+            );
+            return Err(Failure::usage(text));
+        }
+        receivers.push((name.to_owned(), receiver));
     }
-    Ok(receivers)
+    Ok(receivers.into_iter().map(|(name, receiver)| (name, Way::Http(receiver))).collect())
 }

@@ -104,11 +104,13 @@ fn after_help() -> String {
          names them. It leads a process group of its \
          own, which ends with it.\n\n\
          A receiver gets the same JSON, and headers leasehold-job-id, -attempt, -generation, -fence \
-         (a later attempt has the greater text), -idempotency-key (the same in every attempt), \
-         -timestamp (seconds) and -signature: v2= and the HMAC-SHA256 of timestamp.url.body in hex. \
+         (a later attempt has the greater text), and those of Standard Webhooks: webhook-id (the same in \
+         every attempt), webhook-timestamp (seconds) and webhook-signature: v1, and the HMAC-SHA256 of \
+         id.timestamp.body in base64. \
          The secret of one name is in LEASEHOLD_HTTP_SECRET_<NAME>, such as \
-         LEASEHOLD_HTTP_SECRET_EMAIL_SEND, else in LEASEHOLD_HTTP_SECRET. To change a secret, set \
-         new,old: requests then carry both signatures.\n\n\
+         LEASEHOLD_HTTP_SECRET_EMAIL_SEND, else in LEASEHOLD_HTTP_SECRET: whsec_ and base64, as made by \
+         echo whsec_$(openssl rand -base64 32). Receivers on different servers need different secrets. To \
+         change a secret, set new,old: requests then carry both signatures.\n\n\
          {}",
         decision::TABLE,
         answer::TABLE,

@@ -59,7 +59,7 @@ async fn h12_running_service_prints_no_secret_at_any_log_level() {
         .env("LEASEHOLD_PASTES_OPERATOR_TOKEN", "hunter2-pastes-0123456789")
         .env("LEASEHOLD_PASTES_CREATE_TOKEN", "hunter2-create-0123456789")
         .env("LEASEHOLD_CONSOLE_TOKEN", CONSOLE)
-        .env("LEASEHOLD_HTTP_SECRET", "hunter2-signature-0123456789")
+        .env("LEASEHOLD_HTTP_SECRET", "whsec_hunter2signature0123456789abcdef")
         .env("LEASEHOLD_ALARM_WEBHOOK", "http://127.0.0.1:1/hunter2-path?token=hunter2-query")
         .env("LEASEHOLD_ALARM_PRIVATE_NETWORK", "true")
         .stderr(Stdio::piped());

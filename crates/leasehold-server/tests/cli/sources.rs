@@ -57,6 +57,22 @@ fn executable_names_no_table_view_or_function_of_the_engine() {
     assert!(found.is_empty(), "use leasehold::admin: {found:#?}");
 }
 
+/// The services are programs of the engine like any other: what changes without notice is not for them.
+#[test]
+fn services_name_no_internal_object_of_the_engine() {
+    let mut found = Vec::new();
+    let folders = ["src", "functions", "queries", "migrations"]
+        .map(|part| ["pastes", "annotations"].map(|service| format!("../{service}/{part}")));
+    let folders: Vec<&str> = folders.iter().flatten().map(String::as_str).collect();
+    each_file(&folders, &mut |name, text| {
+        let lines =
+            text.lines().enumerate().filter(|(_, line)| line.contains("leasehold_internal"));
+        found.extend(lines.map(|(at, line)| format!("{name}:{}: {}", at + 1, line.trim())));
+    });
+    found.sort();
+    assert!(found.is_empty(), "use schema leasehold, or leasehold::admin: {found:#?}");
+}
+
 #[test]
 fn only_the_command_list_imports_dev() {
     let mut found = Vec::new();

@@ -133,9 +133,13 @@ impl Story {
         let notification = self.receiver.next().await;
         assert_eq!(notification.text(), text);
         let header = |name: &str| notification.headers[name].to_str().unwrap().to_owned();
-        let expected =
-            signature(&header("leasehold-timestamp"), &self.receiver.url, &notification.body);
-        assert_eq!(header("leasehold-signature"), expected, "signed as every job is");
+        let signed = format!(
+            "{}.{}.{}",
+            header("webhook-id"),
+            header("webhook-timestamp"),
+            notification.body
+        );
+        assert_eq!(header("webhook-signature"), signature(&signed), "signed as every job is");
     }
 
     /// Checks that no other alarm was ever raised, none twice, and that no other notification was
@@ -152,13 +156,13 @@ impl Story {
     }
 }
 
-fn signature(timestamp: &str, url: &str, body: &str) -> String {
+fn signature(signed: &str) -> String {
+    use base64::{Engine, prelude::BASE64_STANDARD};
     use hmac::{Hmac, KeyInit, Mac};
-    let mut mac = Hmac::<sha2::Sha256>::new_from_slice(SECRET.as_bytes()).unwrap();
-    mac.update(format!("{timestamp}.{url}.{body}").as_bytes());
-    let code: String =
-        mac.finalize().into_bytes().iter().map(|byte| format!("{byte:02x}")).collect();
-    format!("v2={code}")
+    let key = BASE64_STANDARD.decode(SECRET.trim_start_matches("whsec_")).unwrap();
+    let mut mac = Hmac::<sha2::Sha256>::new_from_slice(&key).unwrap();
+    mac.update(signed.as_bytes());
+    format!("v1,{}", BASE64_STANDARD.encode(mac.finalize().into_bytes()))
 }
 
 #[tokio::test]

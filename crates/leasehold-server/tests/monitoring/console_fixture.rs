@@ -11,7 +11,8 @@ use tokio::process::Child;
 use crate::fixture::{Fixture, LIMIT, ready};
 use crate::receiver::Receiver;
 
-pub const SECRET: &str = "the secret of these tests";
+/// `the secret of these tests` in base64.
+pub const SECRET: &str = "whsec_dGhlIHNlY3JldCBvZiB0aGVzZSB0ZXN0cw==";
 
 pub struct ConsoleFixture {
     pub fixture: Fixture,

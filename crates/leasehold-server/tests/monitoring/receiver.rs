@@ -39,7 +39,7 @@ impl Receiver {
         let known = Arc::new(Mutex::new(HashSet::new()));
         let take = post(move |headers: HeaderMap, body: String| async move {
             let job = serde_json::from_str(&body).unwrap();
-            let key = headers["leasehold-idempotency-key"].to_str().unwrap().to_owned();
+            let key = headers["webhook-id"].to_str().unwrap().to_owned();
             if known.lock().unwrap().insert(key) {
                 keep.send(Notification { headers, body, job }).unwrap();
             }

@@ -1,6 +1,6 @@
 //! Bad command lines: exit code 2, and a sentence that says what to do.
 
-use crate::fixture::leasehold;
+use crate::fixture::{SECRET, leasehold};
 
 async fn refused(args: &[&str], secret: Option<&str>) -> String {
     let mut command = leasehold();
@@ -45,7 +45,7 @@ async fn i5_bad_worker_command_line_is_rejected_with_a_hint() {
         (&[q[0], q[1], "--http", "https://example.com/?a=b"], "--http NAME=URL"),
     ];
     for (args, expected) in table {
-        let text = refused(args, Some("sixteen bytes or more")).await;
+        let text = refused(args, Some(SECRET)).await;
         assert!(text.contains(expected), "{args:?}: {text}");
     }
 }
@@ -55,9 +55,7 @@ async fn h7_worker_with_a_private_url_does_not_start() {
     for url in
         ["http://example.com/", "https://127.0.0.1/", "https://localhost/", "https://0x7f.1/"]
     {
-        let text =
-            refused(&["-q", "a", "--http", &format!("a={url}")], Some("sixteen bytes or more"))
-                .await;
+        let text = refused(&["-q", "a", "--http", &format!("a={url}")], Some(SECRET)).await;
         assert!(text.contains("--http a: the URL"), "{url}: {text}");
     }
 }
@@ -65,11 +63,26 @@ async fn h7_worker_with_a_private_url_does_not_start() {
 #[tokio::test]
 async fn h12_rejected_command_line_prints_no_secret() {
     let args = ["-q", "a", "--http", "a=https://u:hunter2hunter2@example.com/?t=hunter2hunter2"];
-    let text = refused(&args, Some("sixteen bytes or more")).await;
+    let text = refused(&args, Some(SECRET)).await;
     assert!(text.contains("leave it out") && !text.contains("hunter2"), "{text}");
     let args = ["-q", "a", "--http", "a=https://example.com/"];
-    for secret in [None, Some(""), Some("hunter2hunter2!")] {
+    for secret in [None, Some(""), Some("hunter2hunter2!"), Some("whsec_hunter2hunter2")] {
         let text = refused(&args, secret).await;
         assert!(text.contains("LEASEHOLD_HTTP_SECRET") && !text.contains("hunter2"), "{text}");
     }
+}
+
+#[tokio::test]
+async fn h24_worker_does_not_sign_for_two_servers_with_one_secret() {
+    let args = [
+        "-q",
+        "a",
+        "--http",
+        "a=https://example.com/a",
+        "--http",
+        "mail.send=https://example.org/",
+    ];
+    let text = refused(&args, Some(SECRET)).await;
+    assert!(text.contains("--http a and --http mail.send"), "{text}");
+    assert!(text.contains("LEASEHOLD_HTTP_SECRET_MAIL_SEND") && !text.contains("Y2Fu"), "{text}");
 }

@@ -13,7 +13,8 @@ use tokio::sync::watch;
 use tokio_postgres::Client;
 
 const BINARY: &str = env!("CARGO_BIN_EXE_leasehold");
-pub const SECRET: &str = "canary-secret-of-the-tests";
+/// `canary-secret-of-the-tests` in base64.
+pub const SECRET: &str = "whsec_Y2FuYXJ5LXNlY3JldC1vZi10aGUtdGVzdHM=";
 
 /// The program with a clean environment.
 pub fn leasehold() -> Command {

@@ -1,5 +1,7 @@
 //! Receivers: what they get, what their responses mean, and what the worker does not do.
 
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
 use hmac::{Hmac, KeyInit, Mac};
 use leasehold_testing::TestDatabase;
 use serde_json::Value;
@@ -29,15 +31,13 @@ async fn receiver_gets_the_job_with_a_valid_signature() {
     let [request] = requests.as_slice() else { panic!("one request, not {requests:?}") };
     assert_eq!(request.line, "POST /jobs?token=hush HTTP/1.1\r\n");
     let header = |name: &str| request.headers.get(name).map(String::as_str).unwrap_or_default();
-    let mut mac = Hmac::<Sha256>::new_from_slice(SECRET.as_bytes()).expect("any key");
-    let whole = format!("{}/jobs?token=hush", receiver.origin);
-    mac.update(format!("{}.{whole}.", header("leasehold-timestamp")).as_bytes());
+    let mut mac = Hmac::<Sha256>::new_from_slice(b"canary-secret-of-the-tests").expect("any key");
+    mac.update(format!("{}.{}.", header("webhook-id"), header("webhook-timestamp")).as_bytes());
     mac.update(&request.body);
-    let signature: String =
-        mac.finalize().into_bytes().iter().map(|byte| format!("{byte:02x}")).collect();
-    assert_eq!(header("leasehold-signature"), format!("v2={signature}"));
+    let signature = BASE64_STANDARD.encode(mac.finalize().into_bytes());
+    assert_eq!(header("webhook-signature"), format!("v1,{signature}"));
     let age = jiff::Timestamp::now().as_second()
-        - header("leasehold-timestamp").parse::<i64>().expect("seconds");
+        - header("webhook-timestamp").parse::<i64>().expect("seconds");
     assert!((0..600).contains(&age), "{age}");
 
     let job: Value = serde_json::from_slice(&request.body).expect("JSON");
@@ -46,7 +46,7 @@ async fn receiver_gets_the_job_with_a_valid_signature() {
     assert_eq!(header("leasehold-attempt"), "1");
     assert_eq!(header("leasehold-generation"), job["generation"].as_str().expect("a string"));
     assert_eq!(header("leasehold-fence"), job["fence"].as_str().expect("a string"));
-    assert_eq!(header("leasehold-idempotency-key"), job["outside_key"].as_str().expect("a string"));
+    assert_eq!(header("webhook-id"), job["outside_key"].as_str().expect("a string"));
     assert_eq!(header("content-type"), "application/json");
     assert!(!request.headers.contains_key("cookie"));
     worker.says("warning: --allow-private-network").await;
@@ -167,11 +167,11 @@ async fn h12_secret_is_in_no_log_and_no_table() {
     let mut worker = Worker::start_with(&database, &args, &loud).await;
     let id = enqueue(&client, "echo", "{}").await;
     let row = job_until(&client, id, tried).await;
-    assert!(row.error.contains("you sent v2=[signature] made with [secret]"), "{row:?}");
+    assert!(row.error.contains("you sent v1,[signature] made with whsec_[secret]"), "{row:?}");
     worker.signal(rustix::process::Signal::TERM);
     assert!(worker.ended().await.success());
 
-    let signature = receiver.requests()[0].headers["leasehold-signature"].replace("v2=", "");
+    let signature = receiver.requests()[0].headers["webhook-signature"].replace("v1,", "");
     let log = worker.output();
     assert!(log.contains("TRACE"), "the log is as loud as it can be");
     assert!(!log.contains('\u{1b}'), "the receiver wrote to the terminal");
@@ -183,7 +183,7 @@ async fn h12_secret_is_in_no_log_and_no_table() {
         everything.push_str(client.query_one(&sql, &[]).await.expect(table).get(0));
     }
     assert!(everything.contains("[secret]"), "the dump holds the error text");
-    for canary in [SECRET, &signature] {
+    for canary in [SECRET.trim_start_matches("whsec_"), &signature] {
         assert!(!everything.contains(canary), "{canary} was written down");
     }
 }

@@ -57,7 +57,7 @@ async fn serve(
     let mut stream = BufReader::new(stream);
     let request = read(&mut stream).await?;
     let path = request.line.split(' ').nth(1)?.to_owned();
-    let signature = request.headers.get("leasehold-signature").cloned().unwrap_or_default();
+    let signature = request.headers.get("webhook-signature").cloned().unwrap_or_default();
     kept.lock().expect("no panic").push(request);
     let mut words = path.trim_start_matches('/').split('/');
     let (kind, rest) = (words.next()?, words.next().unwrap_or_default());

@@ -32,6 +32,7 @@ pub async fn get(url: impl IntoUrl) -> reqwest::Result<Response> {
 
 /// A client of one service that follows no redirect and keeps no connection: the service closes idle
 /// ones, perhaps in the instant in which the next request is sent.
+#[non_exhaustive]
 pub struct Visitor {
     pub address: SocketAddr,
     pub http: Client,

@@ -21,6 +21,7 @@ use super::bodies::{Bodies, Place};
 
 /// An object as the store knows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Object {
     pub key: String,
     pub size: u64,

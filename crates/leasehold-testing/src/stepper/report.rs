@@ -19,6 +19,7 @@ pub enum StepperError {
 
 /// The results of all orders.
 #[derive(Debug, Clone, Default)]
+#[non_exhaustive]
 pub struct Exploration {
     /// Number of orders that ran.
     pub orders: u64,
@@ -38,6 +39,7 @@ pub struct Exploration {
 
 /// An order that `check` rejected.
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub struct Failure {
     pub why: String,
     pub run: Run,

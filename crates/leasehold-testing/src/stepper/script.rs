@@ -87,6 +87,7 @@ impl Step {
 
 /// What a step returned.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Answer {
     /// The rows of a statement, in text.
     pub rows: Vec<Vec<Option<String>>>,
@@ -132,6 +133,7 @@ impl From<String> for Answer {
 /// Why a step failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
+#[non_exhaustive]
 pub struct StepError {
     /// The SQLSTATE, if the server sent one.
     pub code: Option<String>,

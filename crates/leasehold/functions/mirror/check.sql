@@ -156,12 +156,12 @@ begin
             set kind = excluded.kind, source_version = excluded.source_version,
                 held_version = excluded.held_version, last_seen = statement_timestamp(),
                 repairs = case when excluded.repairs > 0 and (d.repaired_at is null
-                    or d.repaired_at <= statement_timestamp() - least(
-                        interval '30 seconds' * power(2, least(d.repairs, 20)), interval '1 day'))
+                    or d.repaired_at <= statement_timestamp()
+                        - leasehold_internal.doubled(d.repairs, '1 minute', '1 day'))
                     then d.repairs + 1 else d.repairs end,
                 repaired_at = case when excluded.repairs > 0 and (d.repaired_at is null
-                    or d.repaired_at <= statement_timestamp() - least(
-                        interval '30 seconds' * power(2, least(d.repairs, 20)), interval '1 day'))
+                    or d.repaired_at <= statement_timestamp()
+                        - leasehold_internal.doubled(d.repairs, '1 minute', '1 day'))
                     then statement_timestamp() else d.repaired_at end
         returning d.key, d.repaired_at = statement_timestamp() as due
     )

@@ -135,14 +135,29 @@ begin
     return true;
 end $$;
 
--- Mirrors with their state by name.
+-- Forgets since when the store of a mirror is equal to its table: the store was replaced, or restored from a
+-- backup. It counts as equal again after the next whole round of the check.
+create or replace function leasehold_internal.reset_mirror_equality(name text, actor text, why text default null)
+returns boolean
+language plpgsql volatile security definer set search_path = leasehold, pg_temp as $$
+begin
+    update leasehold_internal.mirror m set equal_as_of = null where m.name = reset_mirror_equality.name;
+    if not found then
+        return false;
+    end if;
+    insert into leasehold.audit (actor, action, subject, detail)
+    values (reset_mirror_equality.actor, 'reset', 'mirror ' || reset_mirror_equality.name, why);
+    return true;
+end $$;
+
+-- Mirrors with their state by name. One subquery per number: the planner leaves out those that a reader does
+-- not select.
 create or replace view leasehold.mirrors as
 select m.name, m.table_name, m.queue, m.job_name, m.phase, m.serving, m.second, m.rebuild_rows,
        m.rebuild_started_at, m.rebuild_ended_at, m.round_started_at, m.round_rows, m.compared_at,
        m.rows_compared, m.repaired, m.repaired_total, m.rounds, m.equal_as_of,
-       d.found as differences, d.oldest as oldest_difference,
+       (select count(*) from leasehold_internal.mirror_difference d where d.mirror = m.name) as differences,
+       (select min(d.first_seen) from leasehold_internal.mirror_difference d where d.mirror = m.name)
+           as oldest_difference,
        (select count(*) from leasehold_internal.mirror_gone g where g.mirror = m.name) as tombstones
-  from leasehold_internal.mirror m
- cross join lateral (
-        select count(*) as found, min(first_seen) as oldest
-          from leasehold_internal.mirror_difference f where f.mirror = m.name) d;
+  from leasehold_internal.mirror m;

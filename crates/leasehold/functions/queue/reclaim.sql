@@ -109,7 +109,7 @@ begin
            set held = false, deferred = false, lost_count = j.lost_count + gone.loss,
                scheduled_at = statement_timestamp()
                    + case when gone.loss = 0 or j.lost_count = 0 then interval '0'
-                          else interval '5 seconds' * power(2, least(j.lost_count, 10)) end,
+                          else leasehold_internal.doubled(j.lost_count, '10 seconds', '90 minutes') end,
                last_error = gone.why,
                errors = leasehold_internal.add_error(j.errors, j.attempts, gone.claimed_by, gone.claimed_at, gone.why)
          where j.id = any (going_back)

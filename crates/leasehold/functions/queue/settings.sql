@@ -81,13 +81,19 @@ exception when sqlstate 'LH900' then
     null;
 end $$;
 
+-- Returns the nth of a series of waits: doubling, capped. Every backoff in SQL is this one.
+create or replace function leasehold_internal.doubled(nth int, base interval, cap interval)
+returns interval
+language sql immutable set search_path = leasehold, pg_temp as $$
+    select least(base * power(2, least(greatest(nth, 1) - 1, 30)), cap)
+$$;
+
 -- Returns how long a job waits after its nth attempt failed: doubling, capped, with 20 % of jitter
 -- either way so that jobs that failed together do not retry together.
 create or replace function leasehold_internal.backoff(attempts int, base interval, cap interval)
 returns interval
 language sql volatile set search_path = leasehold, pg_temp as $$
-    select least(base * power(2, least(greatest(attempts, 1) - 1, 30)), cap)
-           * (0.8 + 0.4 * random())
+    select leasehold_internal.doubled(attempts, base, cap) * (0.8 + 0.4 * random())
 $$;
 
 -- Returns the version of the SQL contract. Functions of one contract keep their names, arguments and

@@ -29,7 +29,8 @@
 //!
 //! Put a value with blanks into double quotes, in which `\"` and `\\` are a quote and a backslash. Times have
 //! the units `w`, `d`, `h`, `m`, `s` and `ms`, or whole words: `newer:"2 days"`. Each key occurs once. Terms that no job
-//! can match, such as `state:ready cause:lost`, are an error.
+//! can match, such as `state:ready cause:lost`, are an error. An empty list of ids, states or causes is printed as
+//! `id:none`, and no job matches it: a program that has chosen no job must not get every job.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -43,10 +44,10 @@ use crate::job::{Cause, JobId, JobState};
 /// prints.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct JobFilter {
-    pub(super) ids: BTreeSet<JobId>,
+    pub(super) ids: Option<BTreeSet<JobId>>,
     pub(super) queue: Option<String>,
-    pub(super) states: BTreeSet<JobState>,
-    pub(super) causes: BTreeSet<Cause>,
+    pub(super) states: Option<BTreeSet<JobState>>,
+    pub(super) causes: Option<BTreeSet<Cause>>,
     pub(super) name: Option<String>,
     pub(super) tag: Option<String>,
     pub(super) key: Option<String>,
@@ -67,9 +68,9 @@ impl JobFilter {
         *self == Self::default()
     }
 
-    /// Jobs with one of these ids.
+    /// Jobs with one of these ids, or of those that were given before. Without any, no job matches.
     pub fn ids(mut self, ids: impl IntoIterator<Item = JobId>) -> Self {
-        self.ids.extend(ids);
+        self.ids.get_or_insert_default().extend(ids);
         self
     }
 
@@ -79,9 +80,9 @@ impl JobFilter {
         self
     }
 
-    /// Jobs in one of these states, and in those that were given before.
+    /// Jobs in one of these states, or of those that were given before. Without any, no job matches.
     pub fn states(mut self, states: impl IntoIterator<Item = JobState>) -> Self {
-        self.states.extend(states);
+        self.states.get_or_insert_default().extend(states);
         self
     }
 
@@ -90,9 +91,9 @@ impl JobFilter {
         self.states(JobState::WAITING.iter().copied())
     }
 
-    /// Jobs that died for one of these causes.
+    /// Jobs that died for one of these causes, or of those that were given before. Without any, no job matches.
     pub fn causes(mut self, causes: impl IntoIterator<Item = Cause>) -> Self {
-        self.causes.extend(causes);
+        self.causes.get_or_insert_default().extend(causes);
         self
     }
 
@@ -141,12 +142,10 @@ impl JobFilter {
     /// Keeps only these states. A filter that names states keeps those that both name; `None`: there is
     /// no such state, and no job can match.
     pub fn only(mut self, states: &[JobState]) -> Option<Self> {
-        if self.states.is_empty() {
-            self.states = states.iter().copied().collect();
-        } else {
-            self.states.retain(|state| states.contains(state));
-        }
-        (!self.states.is_empty()).then_some(self)
+        let named = self.states.get_or_insert_with(|| states.iter().copied().collect());
+        named.retain(|state| states.contains(state));
+        let matches_some = !named.is_empty();
+        matches_some.then_some(self)
     }
 
     /// Adds the terms of another filter.
@@ -164,21 +163,10 @@ impl JobFilter {
             }
             Ok(())
         }
-        fn many<T: Ord>(
-            mine: &mut BTreeSet<T>,
-            other: BTreeSet<T>,
-            key: &'static str,
-        ) -> Result<(), FilterError> {
-            if !mine.is_empty() && !other.is_empty() && *mine != other {
-                return Err(FilterError::Twice(key.to_owned()));
-            }
-            mine.extend(other);
-            Ok(())
-        }
-        many(&mut self.ids, other.ids, "id")?;
+        one(&mut self.ids, other.ids, "id")?;
         one(&mut self.queue, other.queue, "queue")?;
-        many(&mut self.states, other.states, "state")?;
-        many(&mut self.causes, other.causes, "cause")?;
+        one(&mut self.states, other.states, "state")?;
+        one(&mut self.causes, other.causes, "cause")?;
         one(&mut self.name, other.name, "name")?;
         one(&mut self.tag, other.tag, "tag")?;
         one(&mut self.key, other.key, "key")?;
@@ -192,9 +180,8 @@ impl JobFilter {
     /// Refuses terms that no job can match: the list would be empty, and its reader would conclude that there is
     /// no such job.
     fn checked(self) -> Result<Self, FilterError> {
-        if !self.causes.is_empty()
-            && !self.states.is_empty()
-            && !self.states.contains(&JobState::Dead)
+        if self.causes.is_some()
+            && self.states.as_ref().is_some_and(|states| !states.contains(&JobState::Dead))
         {
             return Err(FilterError::Contradiction("only dead jobs have a cause; add state:dead"));
         }
@@ -250,30 +237,33 @@ const KEYS: [&str; 11] =
 /// The states that are printed and read as one word.
 const WAITING: &str = "waiting";
 
+/// An empty list.
+const NONE: &str = "none";
+
 impl fmt::Display for JobFilter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut terms = Vec::new();
-        let list = |words: Vec<String>| words.join(",");
-        if !self.ids.is_empty() {
-            terms.push(format!("id:{}", list(self.ids.iter().map(JobId::to_string).collect())));
+        let list = |words: Vec<String>| match words.is_empty() {
+            true => NONE.to_owned(),
+            false => words.join(","),
+        };
+        if let Some(ids) = &self.ids {
+            terms.push(format!("id:{}", list(ids.iter().map(JobId::to_string).collect())));
         }
         if let Some(queue) = &self.queue {
             terms.push(format!("queue:{}", quoted(queue)));
         }
-        if !self.states.is_empty() {
-            let waiting = JobState::WAITING.iter().all(|state| self.states.contains(state));
-            let rest = self.states.iter().filter(|state| !waiting || !state.is_waiting());
+        if let Some(states) = &self.states {
+            let waiting = JobState::WAITING.iter().all(|state| states.contains(state));
+            let rest = states.iter().filter(|state| !waiting || !state.is_waiting());
             let words = waiting.then(|| WAITING.to_owned()).into_iter();
             terms.push(format!(
                 "state:{}",
                 list(words.chain(rest.map(JobState::to_string)).collect())
             ));
         }
-        if !self.causes.is_empty() {
-            terms.push(format!(
-                "cause:{}",
-                list(self.causes.iter().map(Cause::to_string).collect())
-            ));
+        if let Some(causes) = &self.causes {
+            terms.push(format!("cause:{}", list(causes.iter().map(Cause::to_string).collect())));
         }
         for (key, value) in [
             ("name", &self.name),
@@ -326,28 +316,31 @@ impl JobFilter {
         let bad =
             |why: String| FilterError::Value { key: key.to_owned(), value: value.to_owned(), why };
         let text = || Some(value.to_owned());
+        let words = || value.split(',').filter(move |_| value != NONE);
         match key {
             "id" => {
-                for id in value.split(',') {
+                let ids = self.ids.get_or_insert_default();
+                for id in words() {
                     let id = id.parse().map_err(|_| bad("an id is a whole number".to_owned()))?;
-                    self.ids.insert(id);
+                    ids.insert(id);
                 }
             }
             "state" => {
-                for word in value.split(',') {
+                let states = self.states.get_or_insert_default();
+                for word in words() {
                     if word == WAITING {
-                        self.states.extend(JobState::WAITING);
+                        states.extend(JobState::WAITING);
                     } else {
                         let state = word.parse::<JobState>();
-                        self.states
-                            .insert(state.map_err(|error| bad(format!("{error}, {WAITING}")))?);
+                        states.insert(state.map_err(|error| bad(format!("{error}, {WAITING}")))?);
                     }
                 }
             }
             "cause" => {
-                for word in value.split(',') {
+                let causes = self.causes.get_or_insert_default();
+                for word in words() {
                     let cause = word.parse::<Cause>();
-                    self.causes.insert(cause.map_err(|error| bad(error.to_string()))?);
+                    causes.insert(cause.map_err(|error| bad(error.to_string()))?);
                 }
             }
             "queue" => self.queue = text(),
@@ -434,13 +427,16 @@ mod tests {
         )
     }
 
-    fn some<T: Copy + Ord + fmt::Debug>(of: &'static [T]) -> impl Strategy<Value = BTreeSet<T>> {
-        proptest::sample::subsequence(of, 0..=of.len()).prop_map(|some| some.into_iter().collect())
+    fn some<T: Copy + Ord + fmt::Debug>(
+        of: &'static [T],
+    ) -> impl Strategy<Value = Option<BTreeSet<T>>> {
+        let some = proptest::sample::subsequence(of, 0..=of.len());
+        proptest::option::of(some.prop_map(|some| some.into_iter().collect()))
     }
 
     prop_compose! {
         fn filter()(
-            ids in proptest::collection::btree_set(any::<i64>().prop_map(JobId), 0..3),
+            ids in proptest::option::of(proptest::collection::btree_set(any::<i64>().prop_map(JobId), 0..3)),
             (states, causes) in (some(JobState::ALL), some(Cause::ALL)),
             (queue, name, tag, key) in (text(), text(), text(), text()),
             (worker, error, older, newer) in (text(), text(), time(), time()),
@@ -486,6 +482,20 @@ mod tests {
         assert_eq!(filter, JobFilter::any().waiting().states([JobState::Dead]));
         assert_eq!(filter.to_string(), "state:waiting,dead");
         assert_eq!(JobFilter::any().waiting().only(&[JobState::Dead]), None);
+    }
+
+    #[test]
+    fn empty_list_matches_no_job_and_is_not_the_filter_of_every_job() {
+        for (filter, text) in [
+            (JobFilter::any().ids([]), "id:none"),
+            (JobFilter::any().states([]), "state:none"),
+            (JobFilter::any().causes([]), "cause:none"),
+        ] {
+            assert!(!filter.is_any(), "{text}");
+            assert_eq!((filter.to_string().as_str(), text.parse()), (text, Ok(filter)));
+        }
+        assert_eq!(JobFilter::any().states([]).only(&[JobState::Dead]), None);
+        assert!("id:none,1".parse::<JobFilter>().is_err());
     }
 
     #[test]

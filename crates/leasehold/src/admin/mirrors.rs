@@ -286,7 +286,17 @@ impl Mirrors<'_> {
     /// Removes a mirror that no worker declares any more, with its differences and deletions; its table and its
     /// store stay as they are. Returns false if there is no such mirror. The audit log records actor and reason.
     pub async fn forget(&self, name: &str, by: &By) -> Result<bool, AdminError> {
-        let sql = "select leasehold_internal.forget_mirror($1, $2, $3)";
+        self.change("select leasehold_internal.forget_mirror($1, $2, $3)", name, by).await
+    }
+
+    /// Forgets since when the store is equal to its table: call it when the store was replaced, or restored from a
+    /// backup. It counts as equal again after the next whole round of the check. Returns false if there is no
+    /// such mirror. The audit log records actor and reason.
+    pub async fn reset_equality(&self, name: &str, by: &By) -> Result<bool, AdminError> {
+        self.change("select leasehold_internal.reset_mirror_equality($1, $2, $3)", name, by).await
+    }
+
+    async fn change(&self, sql: &str, name: &str, by: &By) -> Result<bool, AdminError> {
         let params =
             [(&name as _, Type::TEXT), (&by.actor as _, Type::TEXT), (&by.reason as _, Type::TEXT)];
         self.session.value(sql, &params).await

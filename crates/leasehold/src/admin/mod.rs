@@ -56,7 +56,7 @@ pub use jobs::{Change, JobInfo, JobPage, JobUpdate, Jobs, PastFailure};
 pub use measurements::{Measurement, Measurements, SampleTime, SeriesPoint, SeriesQuery};
 pub use mirrors::{MirrorDifference, MirrorInfo, MirrorOrder, MirrorSummary, Mirrors, Reindex};
 pub use queues::{QueueChange, QueueInfo, QueueSettings, Queues};
-pub use read::{Cursor, PAGE_BYTES, Page};
+pub use read::{Cursor, PAGE_BYTES, Page, ParseCursorError};
 pub use schedules::{ScheduleInfo, Schedules};
 pub use sweeps::{DeadRow, SweepInfo, SweepSummary, Sweeps};
 pub use workers::{WorkerInfo, WorkerState, Workers};

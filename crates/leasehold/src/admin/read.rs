@@ -45,17 +45,20 @@ impl fmt::Display for Cursor {
     }
 }
 
-impl FromStr for Cursor {
-    type Err = String;
+/// A text that is not a cursor.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is not a cursor; use the one that the page before returned")]
+pub struct ParseCursorError(String);
 
-    fn from_str(text: &str) -> Result<Self, String> {
+impl FromStr for Cursor {
+    type Err = ParseCursorError;
+
+    fn from_str(text: &str) -> Result<Self, ParseCursorError> {
         let read = || {
             let (at, id) = text.split_once('.')?;
             Some(Self { at: Moment(at.parse().ok()?), id: id.parse().ok()? })
         };
-        read().ok_or_else(|| {
-            format!("{text:?} is not a cursor; use the one that the page before returned")
-        })
+        read().ok_or_else(|| ParseCursorError(text.to_owned()))
     }
 }
 
@@ -123,10 +126,10 @@ impl Conditions {
         let wanted: Vec<Stored> = stored
             .iter()
             .copied()
-            .filter(|table| filter.causes.is_empty() || *table == Stored::Dead)
+            .filter(|table| filter.causes.is_none() || *table == Stored::Dead)
             .filter(|table| {
-                filter.states.is_empty()
-                    || filter.states.iter().any(|state| Stored::of(*state) == *table)
+                let of_table = |state: &JobState| Stored::of(*state) == *table;
+                filter.states.as_ref().is_none_or(|states| states.iter().any(of_table))
             })
             .collect();
         made.reads_history = wanted.contains(&Stored::History);
@@ -147,8 +150,8 @@ impl Conditions {
     }
 
     fn add(&mut self, filter: &JobFilter) {
-        if !filter.ids.is_empty() {
-            let ids: Vec<i64> = filter.ids.iter().map(|id| id.0).collect();
+        if let Some(ids) = &filter.ids {
+            let ids: Vec<i64> = ids.iter().map(|id| id.0).collect();
             let ids = self.bind(ids, Type::INT8_ARRAY);
             self.parts.push(format!("j.id = any ({ids})"));
             // Only the batches that have these jobs are unpacked.
@@ -156,13 +159,13 @@ impl Conditions {
                 "j.finished_at = any (array(select leasehold_internal.finished_at(u.id) from unnest({ids}) as u (id)))"
             ));
         }
-        if !filter.states.is_empty() {
-            let states: Vec<&str> = filter.states.iter().map(|state| state.as_str()).collect();
+        if let Some(states) = &filter.states {
+            let states: Vec<&str> = states.iter().map(|state| state.as_str()).collect();
             let states = self.bind(states, Type::TEXT_ARRAY);
             self.parts.push(format!("j.state = any ({states})"));
         }
-        if !filter.causes.is_empty() {
-            let causes: Vec<&str> = filter.causes.iter().map(|cause| cause.as_str()).collect();
+        if let Some(causes) = &filter.causes {
+            let causes: Vec<&str> = causes.iter().map(|cause| cause.as_str()).collect();
             let causes = self.bind(causes, Type::TEXT_ARRAY);
             self.parts.push(format!("j.cause = any ({causes})"));
         }
@@ -258,7 +261,7 @@ pub(super) async fn page(
     page: &Page,
 ) -> Result<Rows, AdminError> {
     let (now, sees_all) = facts(session).await?;
-    let bounded = !filter.ids.is_empty() || filter.newer.is_some();
+    let bounded = filter.ids.is_some() || filter.newer.is_some();
     let from = page.after.map_or(Moment::from(now), |cursor| cursor.at.min(now.into()));
     for window in WINDOWS.into_iter().map(Some).chain([None]) {
         let mut conditions = Conditions::of(filter, stored);

@@ -60,7 +60,7 @@ impl Hosts {
                 failed = Some(error);
             }
         }
-        Err(failed.unwrap_or(ConnectError::TimedOut(Duration::ZERO)))
+        Err(failed.unwrap_or_else(|| ConnectError::BadUrl("it names no host".to_owned())))
     }
 }
 

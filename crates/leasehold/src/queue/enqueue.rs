@@ -183,7 +183,7 @@ impl Draft {
     }
 
     pub(crate) fn check(&self) -> Result<(), EnqueueError> {
-        check_queue_name(&self.queue).map_err(EnqueueError::Refused)?;
+        check_queue_name(&self.queue).map_err(|error| EnqueueError::Refused(error.to_string()))?;
         check_text("name", &self.name, 1..=200)?;
         check_text("tag", &self.tag, 0..=200)?;
         if let Some(key) = &self.key {

@@ -20,7 +20,7 @@ use jiff::tz::TimeZone;
 use jiff::{Timestamp, Zoned};
 
 use crate::error::EnqueueError;
-use crate::job::{Job, check_queue_name};
+use crate::job::{Job, UnknownWord, check_queue_name};
 use crate::queue::check::{check_json, check_text, kwargs_of};
 
 pub(crate) use declare::Declared;
@@ -55,15 +55,12 @@ impl Missed {
 }
 
 impl std::str::FromStr for Missed {
-    type Err = String;
+    type Err = UnknownWord;
 
-    fn from_str(word: &str) -> Result<Self, String> {
-        match word {
-            "skip" => Ok(Self::Skip),
-            "once" => Ok(Self::Once),
-            "all" => Ok(Self::All),
-            _ => Err(format!("{word:?} is not a policy; use skip, once or all")),
-        }
+    fn from_str(word: &str) -> Result<Self, UnknownWord> {
+        let known = [Self::Skip, Self::Once, Self::All];
+        let found = known.into_iter().find(|missed| missed.as_str() == word);
+        found.ok_or_else(|| UnknownWord::new(word, "policy", known.into_iter().map(Self::as_str)))
     }
 }
 
@@ -172,7 +169,7 @@ impl Schedule {
     /// of each of its jobs.
     pub fn check(&self) -> Result<(), ScheduleError> {
         check_queue_name(&self.name).map_err(|_| ScheduleError::Name(self.name.clone()))?;
-        check_queue_name(&self.queue).map_err(ScheduleError::Queue)?;
+        check_queue_name(&self.queue).map_err(|error| ScheduleError::Queue(error.to_string()))?;
         let job = |error: EnqueueError| ScheduleError::Job(error.to_string());
         check_text("name", &self.job_name, 1..=200).map_err(job)?;
         check_json(&self.kwargs.to_string()).map_err(job)?;

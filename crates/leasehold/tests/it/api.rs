@@ -123,6 +123,23 @@ fn public_constants_have_no_length_in_their_type() {
     assert!(found.is_empty(), "use a slice: a new element would change the type: {found:#?}");
 }
 
+/// `?` takes an error into `anyhow::Result` and into a boxed error only if it is an `Error`, and a text is none.
+#[test]
+fn public_functions_return_errors_and_not_texts() {
+    let mut found = Vec::new();
+    for (file, text) in sources().iter().filter(|(file, _)| !HIDDEN.contains(&file.as_str())) {
+        for line in text.lines().map(str::trim_start) {
+            let is_public = line.starts_with("pub fn ") || line.starts_with("pub async fn ");
+            if line == "type Err = String;"
+                || is_public && line.contains(", String>") && line.contains("-> Result<")
+            {
+                found.push(format!("{file}: {line}"));
+            }
+        }
+    }
+    assert!(found.is_empty(), "give the error a type: {found:#?}");
+}
+
 #[test]
 fn hidden_modules_are_hidden() {
     let all = sources();

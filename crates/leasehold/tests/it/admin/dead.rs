@@ -54,6 +54,20 @@ async fn filter_for_another_state_matches_no_dead_job() {
 }
 
 #[tokio::test]
+async fn filter_by_an_empty_list_matches_no_job() {
+    let office = Office::new().await;
+    office.dead("x").await;
+    let (jobs, dead) = (office.engine.jobs(), office.engine.dead());
+    for empty in
+        [JobFilter::any().ids([]), JobFilter::any().states([]), JobFilter::any().causes([])]
+    {
+        assert_eq!(dead.redrive(&empty, &office.by).await.unwrap().redriven, 0, "{empty}");
+        assert!(jobs.list(&empty, &Page::first(10)).await.unwrap().jobs.is_empty(), "{empty}");
+        assert_eq!(jobs.count(&empty, 10).await.unwrap(), 0, "{empty}");
+    }
+}
+
+#[tokio::test]
 async fn redrive_by_filter_within_a_transaction_takes_effect_with_its_commit() {
     let office = Office::new().await;
     let id = office.dead("no route").await;

@@ -85,6 +85,19 @@ async fn mirror_is_forgotten_with_what_is_known_of_its_rows() {
 }
 
 #[tokio::test]
+async fn mirror_whose_store_was_replaced_does_not_count_as_equal() {
+    let office = Office::new().await;
+    office.sql.run(MIRROR).await;
+    office.sql.run("update leasehold_internal.mirror set equal_as_of = now()").await;
+    let (mirrors, by) = (office.engine.mirrors(), &office.by);
+    assert!(!mirrors.reset_equality("absent", by).await.unwrap());
+    assert!(mirrors.reset_equality("notes.index", by).await.unwrap());
+    let unknown = "select count(*) from leasehold.mirrors where equal_as_of is null";
+    assert_eq!(office.sql.one::<i64>(unknown, &[]).await, 1);
+    assert_eq!(office.last_audit().await, "ann reset mirror notes.index a test");
+}
+
+#[tokio::test]
 async fn mirror_calls_within_a_transaction_take_effect_with_its_commit() {
     let office = Office::new().await;
     office.sql.run(MIRROR).await;
