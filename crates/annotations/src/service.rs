@@ -149,7 +149,7 @@ impl Annotations {
     }
 
     /// Forgets the recorded index, so that the next one that is used becomes this database's own,
-    /// whatever it has. Returns the place of the former one.
+    /// with any content. Returns the place of the former one.
     pub async fn forget_index(&self) -> Result<Option<String>, Refused> {
         let sql = "select annotations.forget_index($1)";
         Ok(self.row(sql, &[(&crate::mirror::NAME, Type::TEXT)]).await?.get(0))

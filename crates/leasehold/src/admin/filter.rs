@@ -23,7 +23,7 @@
 //! | `tag:import` | has this tag; `*` matches any text |
 //! | `key:order-17` | has this idempotency key |
 //! | `worker:mailer/*` | runs on this worker, or ran there last; `*` matches any text |
-//! | `error:"no route"` | has this text in its last error, whatever the case of its letters |
+//! | `error:"no route"` | has this text in its last error, in upper or lower case |
 //! | `older:1h` | was finished, claimed or else enqueued longer ago than this |
 //! | `newer:2d12h` | was finished, claimed or else enqueued within this time |
 //!
@@ -120,7 +120,7 @@ impl JobFilter {
         self
     }
 
-    /// Jobs with this text in their last error, whatever the case of its letters.
+    /// Jobs with this text in their last error, in upper or lower case.
     pub fn error(mut self, text: impl Into<String>) -> Self {
         self.error = Some(text.into());
         self

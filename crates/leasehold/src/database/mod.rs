@@ -8,7 +8,7 @@
 //!   client that vanished, so that no row stays locked behind a dead socket.
 //! - A session is opened on a server that accepts writes, never on a standby.
 //! - A session commits durably: `synchronous_commit` is raised to `on` where it was lower. It runs at
-//!   READ COMMITTED, whatever the database's default.
+//!   READ COMMITTED, also if the database has another default.
 //! - Behind a pooler in transaction mode the engine sets nothing on a session: other clients use it
 //!   too.
 
