@@ -451,13 +451,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_filter_is_read_as_it_is_printed(filter in filter()) {
+        fn filter_is_read_as_it_is_printed(filter in filter()) {
             let printed = filter.to_string();
             prop_assert_eq!(printed.parse::<JobFilter>(), filter.checked());
         }
 
         #[test]
-        fn any_text_is_read_or_refused(text in "\\PC{0,60}") {
+        fn text_of_any_kind_is_read_or_refused(text in "\\PC{0,60}") {
             if let Ok(filter) = text.parse::<JobFilter>() {
                 prop_assert_eq!(filter.to_string().parse(), Ok(filter));
             }

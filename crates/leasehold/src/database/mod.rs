@@ -292,7 +292,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn b12_a_replica_is_refused() {
+    fn b12_replica_is_refused() {
         let checked = check_facts(150018, "15.18".to_owned(), true);
         assert!(matches!(checked, Err(ConnectError::Replica)));
     }
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn an_old_server_is_refused_with_its_version() {
+    fn old_server_is_refused_with_its_version() {
         let checked = check_facts(140012, "14.12".to_owned(), false);
         let text = checked.expect_err("14 is too old").to_string();
         assert!(text.contains("14.12") && text.contains("15"), "{text}");

@@ -251,7 +251,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a24_a_suspend_is_noticed_and_a_busy_machine_is_not_one() {
+    fn a24_suspend_is_noticed_and_a_busy_machine_is_not_one() {
         let mut watch = SuspendWatch { seen: Duration::from_secs(100) };
         assert!(!watch.advance(Duration::from_millis(100_300)));
         assert!(watch.advance(Duration::from_secs(160)));

@@ -196,7 +196,7 @@ mod tests {
     struct Outer(#[source] std::io::Error);
 
     #[test]
-    fn an_error_keeps_its_causes() {
+    fn error_keeps_its_causes() {
         let failed = || -> Result<(), JobError> { Err(Outer(std::io::Error::other("line busy")))? };
         assert_eq!(failed().expect_err("fails").text, "the letter was not sent: line busy");
     }
