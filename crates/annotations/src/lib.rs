@@ -14,7 +14,7 @@
 //! # Invariants
 //! - A save that was acknowledged is committed, with its job. No request waits for the index.
 //! - A user sees no note of a group without being a member: not by search, id, count or conversation.
-//! - Authors find what they just saved, whatever the index has.
+//! - Authors find what they just saved, even while the index lacks it.
 
 #![forbid(unsafe_code)]
 

@@ -4,7 +4,7 @@
 //! # Invariants
 //! - A search shows only notes that Postgres shows to this user at this moment: an index that is old,
 //!   restored or wrong can hide a note for a while, and can never leak one.
-//! - Users find what they just saved, whatever the index has: their own rows that changed since index
+//! - Users find what they just saved, even while the index lacks it: their own rows that changed since index
 //!   and table were last seen equal come from Postgres.
 //! - A user is found by the new name from the commit of a rename on: until the index is known to have
 //!   followed, searches also ask it for the former names, which no other user can have.

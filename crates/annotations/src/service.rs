@@ -150,7 +150,7 @@ impl Annotations {
     }
 
     /// Forgets the recorded index, so that the next one that is used becomes this database's own,
-    /// whatever it has. Returns the place of the former one.
+    /// with any content. Returns the place of the former one.
     pub async fn forget_index(&self, by: &By) -> Result<Option<String>, Refused> {
         // First: the content of the next index is unknown, and nothing may count as equal before it was compared.
         self.0.engine.mirrors().reset_equality(crate::mirror::NAME, by).await?;

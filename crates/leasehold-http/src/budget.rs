@@ -242,14 +242,14 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn h22_a_share_has_room_for_the_largest_body() {
+    async fn h22_share_has_room_for_the_largest_body() {
         let budget = Budget::with_share(16 * PIECE, 5 * PIECE);
         assert!(budget.of(ONE).hold(5 * PIECE, SOON).await.is_ok());
         assert!(matches!(budget.of(ONE).hold(6 * PIECE, SOON).await, Err(BodyError::Busy)));
     }
 
     #[tokio::test]
-    async fn h22_a_refused_client_takes_nothing_from_the_budget() {
+    async fn h22_refused_client_takes_nothing_from_the_budget() {
         let budget = Budget::new(8 * PIECE);
         let all: Vec<MemoryPermit> = {
             let mut all = Vec::new();

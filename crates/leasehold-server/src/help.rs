@@ -117,10 +117,12 @@ mod tests {
 
     /// Returns the avoided word in a text.
     fn avoided<'a>(phrases: &'a [String], text: &str) -> Option<&'a String> {
-        let words: String = text
+        let letters: String = text
             .chars()
             .map(|c| if c.is_alphanumeric() { c.to_ascii_lowercase() } else { ' ' })
             .collect();
+        // A line break inside a text leaves several blanks.
+        let words = letters.split_whitespace().collect::<Vec<_>>().join(" ");
         let words = format!(" {words} ");
         phrases.iter().find(|phrase| words.contains(&format!(" {phrase} ")))
     }

@@ -40,10 +40,10 @@ impl Kept {
 }
 
 /// Builds the service that runs housekeeping and no jobs.
-pub fn service(engine: &Leasehold, name: &str, says: &str, stopping: &Stopping) -> Service {
+pub fn service(engine: &Leasehold, name: &str, description: &str, stopping: &Stopping) -> Service {
     let worker = engine.worker().name(name).only_housekeeping();
     let (stop, immediate) = (stopping.clone(), stopping.clone());
-    Service::new("housekeeping", says, async move {
+    Service::new("housekeeping", description, async move {
         Ok(worker.run_with_shutdown(stop.asked(), immediate.cut_short()).await?)
     })
 }
@@ -55,7 +55,8 @@ pub async fn beside(
     stopping: &Stopping,
 ) -> Result<(Option<Service>, Kept), Failure> {
     let kept = Kept::by(engine).await?;
-    let says = "takes samples, raises alarms, reclaims jobs of dead workers, fires schedules";
-    let part = (kept == Kept::Here).then(|| service(engine, name, says, stopping));
+    let description =
+        "takes samples, raises alarms, reclaims jobs of dead workers, fires schedules";
+    let part = (kept == Kept::Here).then(|| service(engine, name, description, stopping));
     Ok((part, kept))
 }

@@ -1,5 +1,5 @@
 -- What the catalogue has about a table: one row per given column. The schema is included, so that every
--- session means the same table, whatever its search_path is.
+-- session means the same table, with any search_path.
 select c.relkind::text as relkind, n.nspname::text as schema, c.relname::text as relation, w.name,
        exists (select from pg_inherits h where h.inhparent = c.oid) as has_children,
        format_type(a.atttypid, null) as base_type,

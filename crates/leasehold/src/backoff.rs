@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn a_huge_attempt_number_does_not_overflow() {
+    fn huge_attempt_number_does_not_overflow() {
         let backoff = Backoff::doubling(Duration::from_secs(1), Duration::from_secs(3600));
         assert!(backoff.wait_after(i32::MAX, 1.0) <= Duration::from_secs(4320));
     }

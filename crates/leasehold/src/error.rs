@@ -109,7 +109,7 @@ pub enum SchemaError {
 
 impl SchemaError {
     /// Returns true if `migrate up` is all that is needed.
-    pub(crate) fn is_mended_by_up(&self) -> bool {
+    pub(crate) fn is_solved_by_up(&self) -> bool {
         matches!(self, Self::Missing | Self::Old { .. } | Self::OldFunctions)
     }
 }
@@ -135,7 +135,9 @@ pub enum EnqueueError {
     #[error("{}", not_stored(.0))]
     Database(#[source] tokio_postgres::Error),
     /// The pool of the handle had no free connection in time.
-    #[error("no connection for the enqueue: {0}")]
+    #[error(
+        "no free connection for the enqueue: {0}; check that the database responds, or raise max_connections"
+    )]
     NoConnection(String),
     /// Unknown whether it was stored: a commit that waits for a standby has no other limit.
     #[error(
@@ -266,7 +268,10 @@ pub(crate) fn refusal(code: &str, message: &str, hint: Option<&str>) -> Option<E
 pub enum FinishError {
     /// Another worker owns the job now. Drop the result and roll back; the other worker's result
     /// counts.
-    #[error("lease on job {job} (generation {generation}) was lost")]
+    #[error(
+        "the lease on job {job} (generation {generation}) was lost: another worker may own the job now; roll \
+         back and drop the result"
+    )]
     LeaseLost {
         /// The job.
         job: JobId,
@@ -393,10 +398,14 @@ pub enum AdminError {
     #[error("{}", describe(.0))]
     Database(#[source] tokio_postgres::Error),
     /// The pool had no connection.
-    #[error("no connection: {0}")]
+    #[error("no free connection: {0}; check that the database responds, or raise max_connections")]
     NoConnection(String),
     /// Unknown whether anything was changed.
-    #[error("the database did not reply within {} s", .0.as_secs())]
+    #[error(
+        "the database did not reply within {} s; a change may have taken effect: read the state before you \
+         repeat it",
+        .0.as_secs()
+    )]
     TimedOut(Duration),
 }
 

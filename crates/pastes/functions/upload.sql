@@ -68,8 +68,8 @@ language sql stable set search_path = pastes, pg_temp set enable_seqscan = off s
        and p.deletion_status = 'NOT_EXPIRED' and p.expires_at > statement_timestamp()
 $$;
 
--- Marks the pastes among these FAILED that wait for an upload job which has ended: it is dead, whatever
--- buried it and why, or an operator cancelled or deleted it. They expire within a day. A paste without
+-- Marks the pastes among these FAILED that wait for an upload job which has ended: it is dead, for
+-- any cause, or an operator cancelled or deleted it. They expire within a day. A paste without
 -- staged bytes can never be uploaded, so it counts as well. Compares the identity, because a name can be used
 -- again; a null id matches whichever paste has the code: jobs from before pastes had an identity carry none.
 -- Returns how many it marked.

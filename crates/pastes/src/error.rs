@@ -18,7 +18,7 @@ pub enum CreateError {
     BadAlias,
     #[error("the custom link {0:?} is taken")]
     AliasTaken(String),
-    #[error("a paste lives between {} and {} here", duration::verbose(*least), duration::verbose(*most))]
+    #[error("the lifetime of a paste must be between {} and {} here", duration::verbose(*least), duration::verbose(*most))]
     BadExpiry { least: Duration, most: Duration },
     #[error("the language {0:?} is not known")]
     BadLanguage(String),

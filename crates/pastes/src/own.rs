@@ -1,4 +1,4 @@
-//! What owners and readers do: list and delete one's own pastes, and report a paste to the operator.
+//! What owners and readers do: list and delete their own pastes, and report a paste to the operator.
 //! What operators do is in [`crate::moderate`].
 
 use tokio_postgres::Row;

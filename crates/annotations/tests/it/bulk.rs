@@ -171,7 +171,7 @@ async fn cancel_refuses_other_operations_and_keeps_finished_ones() {
     fixture.client.execute("select annotations.bulk_step($1)", &[&renaming]).await.unwrap();
     let progress = fixture.notes.progress(renaming).await.unwrap();
     assert_eq!((progress.total, progress.rows, progress.waiting), (Some(200), 200, 200));
-    assert!(!progress.is_over() && progress.done() == 0, "the index has not heard of it yet");
+    assert!(!progress.is_over() && progress.done() == 0, "the index does not have it yet");
     fixture.work_all().await;
     assert!(fixture.notes.progress(renaming).await.unwrap().is_over());
 

@@ -45,7 +45,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Sends a request and returns the response, whatever its status. Has its own timeout.
+    /// Sends a request and returns the response, of any status. Has its own timeout.
     pub async fn ask(&mut self, request: &[u8]) -> Result<Answer> {
         let shape = tokio::time::timeout(ANSWER, self.exchange(request))
             .await

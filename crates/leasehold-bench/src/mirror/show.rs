@@ -102,7 +102,7 @@ pub fn report(args: &Args, outcome: &Outcome) -> Report {
             renamed.wal_bytes / 1e6
         ));
     if !planted.is_exact() {
-        report.fail(format!("planted differences were not mended exactly: {planted:?}"));
+        report.fail(format!("planted differences were not repaired exactly: {planted:?}"));
     }
     if check.differences + last.differences + renamed.check.differences > 0 {
         report.fail("the index differs from the table".to_owned());

@@ -46,7 +46,7 @@ impl PrivatePostgres {
         let password_file = self.socket_dir.join("password");
         write_private(&password_file, &self.password).naming("cannot write", &password_file)?;
         if let Some(user) = &self.user {
-            user.give(&password_file).naming("cannot give away", &password_file)?;
+            user.give(&password_file).naming("cannot change the owner of", &password_file)?;
         }
         let mut initdb = self.binaries.command("initdb");
         initdb.arg("-D").arg(&half).arg("--pwfile").arg(&password_file);

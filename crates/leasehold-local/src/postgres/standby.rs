@@ -86,7 +86,7 @@ impl PrivatePostgres {
             }
             let kind = match entry.file_type() {
                 Err(error) if error.kind() == ErrorKind::NotFound => continue,
-                kind => kind.naming("cannot look at", &source)?,
+                kind => kind.naming("cannot read the kind of", &source)?,
             };
             if kind.is_dir() {
                 self.copy_tree(&source, &target, &[])?;
@@ -105,7 +105,7 @@ impl PrivatePostgres {
 
     fn give(&self, path: &Path) -> Result<(), PostgresError> {
         match &self.user {
-            Some(user) => user.give(path).naming("cannot give away", path),
+            Some(user) => user.give(path).naming("cannot change the owner of", path),
             None => Ok(()),
         }
     }

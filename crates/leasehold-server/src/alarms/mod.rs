@@ -71,14 +71,14 @@ impl Ways {
         engine: &Leasehold,
         stopping: &Stopping,
     ) -> Result<Service, Failure> {
-        let (mut names, mut says, mut carriers) = (Vec::new(), Vec::new(), JoinSet::new());
+        let (mut names, mut ways, mut carriers) = (Vec::new(), Vec::new(), JoinSet::new());
         // Each receiver has its own slots: a command that hangs does not delay the webhook.
         let carrier =
             |name: &str| engine.worker().name(name).queue(QUEUE, 4).without_housekeeping();
         if let Some(receiver) = self.webhook {
             names.push(WEBHOOK);
             // Without path and query: they may contain tokens.
-            says.push(format!("to {}", receiver.url.origin().ascii_serialization()));
+            ways.push(format!("to {}", receiver.url.origin().ascii_serialization()));
             let engine = engine.clone();
             let worker = carrier("alarms-webhook").handle_untyped(WEBHOOK, move |ctx| {
                 let (receiver, engine) = (Arc::clone(&receiver), engine.clone());
@@ -93,7 +93,7 @@ impl Ways {
         }
         if let Some(program) = self.command {
             names.push(COMMAND);
-            says.push(format!("by {}", program.words.first().map_or("", String::as_str)));
+            ways.push(format!("by {}", program.words.first().map_or("", String::as_str)));
             let engine = engine.clone();
             let worker = carrier("alarms-command").handle_untyped(COMMAND, move |ctx| {
                 let (program, engine) = (Arc::clone(&program), engine.clone());
@@ -111,7 +111,7 @@ impl Ways {
         let registering = Registering { engine: engine.clone(), names };
         Ok(Service::new(
             "alarms",
-            format!("sends notifications {}", says.join(" and ")),
+            format!("sends notifications {}", ways.join(" and ")),
             async move {
                 let carrying = async {
                     while let Some(ended) = carriers.join_next().await {

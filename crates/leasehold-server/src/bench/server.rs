@@ -72,7 +72,7 @@ async fn durable(session: &Session) -> Result<()> {
         let value: String = rows.first().context("no setting")?.get(0);
         if value == "off" {
             bail!(
-                "{setting} is off on this server: a benchmark without durability says nothing; turn it on"
+                "{setting} is off on this server: figures without durability compare with nothing; turn it on"
             );
         }
     }

@@ -104,7 +104,7 @@ impl Common {
         }
     }
 
-    /// Opens one session, whatever the schema.
+    /// Opens one session, without a check of the schema.
     pub async fn bare_db(&self) -> Result<Db, Failure> {
         self.open(&self.database()?).await
     }

@@ -130,8 +130,8 @@ async fn serve(
 
 /// Without --demo there are no handlers: this program does not know the user's.
 fn housekeeping(engine: &Leasehold, stopping: &Stopping) -> Service {
-    let says = "reclaims jobs of dead workers, fires schedules, prunes; runs no jobs: start your own worker, or leasehold worker";
-    crate::housekeeping::service(engine, "dev", says, stopping)
+    let description = "reclaims jobs of dead workers, fires schedules, prunes; runs no jobs: start your own worker, or leasehold worker";
+    crate::housekeeping::service(engine, "dev", description, stopping)
 }
 
 fn announce(out: Out, server: &Server, address: &str, applied: usize) -> Result<(), Failure> {

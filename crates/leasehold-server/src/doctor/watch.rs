@@ -81,7 +81,7 @@ fn written_nowhere(name: &'static str) -> Finding {
     )
 }
 
-/// Checks that samples are evaluated: each evaluation records its time, whatever it finds.
+/// Checks that samples are evaluated: each evaluation records its time, also if it finds nothing.
 async fn evaluation(db: &Db) -> Result<Finding, Failure> {
     let row = db.one(diagnosis::EVALUATION, &[]).await?;
     let (behind, judged, long): (Option<f64>, Option<f64>, bool) =

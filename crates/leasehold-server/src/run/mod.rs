@@ -23,21 +23,21 @@ type Running = Pin<Box<dyn Future<Output = Result<(), Failure>> + Send>>;
 pub struct Service {
     name: &'static str,
     /// What it does, in one line of the start-up output.
-    says: String,
+    description: String,
     run: Running,
 }
 
 impl Service {
     pub fn new(
         name: &'static str,
-        says: impl Into<String>,
+        description: impl Into<String>,
         run: impl Future<Output = Result<(), Failure>> + Send + 'static,
     ) -> Self {
-        Self { name, says: says.into(), run: Box::pin(run) }
+        Self { name, description: description.into(), run: Box::pin(run) }
     }
 
     pub fn line(&self) -> String {
-        format!("{:<13} {}", self.name, self.says)
+        format!("{:<13} {}", self.name, self.description)
     }
 }
 

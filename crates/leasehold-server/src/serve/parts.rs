@@ -49,12 +49,12 @@ pub fn answering(
 /// Builds the service that runs the jobs of a service.
 pub fn working(
     name: &'static str,
-    says: &'static str,
+    description: &'static str,
     worker: WorkerBuilder<impl Send + Sync + 'static>,
     stopping: &Stopping,
 ) -> Service {
     let (stop, immediate) = (stopping.clone(), stopping.clone());
-    Service::new(name, says, async move {
+    Service::new(name, description, async move {
         Ok(worker.run_with_shutdown(stop.asked(), immediate.cut_short()).await?)
     })
 }

@@ -78,7 +78,7 @@ fn outside_global_unicast(address: Ipv6Addr) -> &'static str {
     } else if address.is_loopback() {
         "loopback"
     } else if address.to_ipv4_mapped().is_some() {
-        "an IPv4 address in IPv6 clothes"
+        "an IPv4 address in the form of IPv6"
     } else if first == 0x64 && second == 0xff9b {
         "NAT64, which wraps an IPv4 address"
     } else if first & 0xfe00 == 0xfc00 {

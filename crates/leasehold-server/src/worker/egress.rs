@@ -90,8 +90,8 @@ impl Rules {
             Err(_) => written.eq_ignore_ascii_case(host) && !host.is_empty(),
         };
         if !plain {
-            return Err("writes its host in a roundabout way; write the name, or the address in \
-                        its usual form"
+            return Err("writes its host in an unusual form; write the name, or the address as \
+                        four decimal numbers or in brackets"
                 .to_owned());
         }
         if self.any_address {
@@ -258,17 +258,17 @@ mod tests {
         ("https://[3fff::1]/", "documentation"),
         ("https://198.18.0.1/", "benchmarks"),
         // Addresses that are not written as addresses.
-        ("https://2130706433/", "roundabout"),
-        ("https://017700000001/", "roundabout"),
-        ("https://0x7f000001/", "roundabout"),
-        ("https://0x7f.0.0.1/", "roundabout"),
-        ("https://0177.0.0.1/", "roundabout"),
-        ("https://127.1/", "roundabout"),
-        ("https://127.0.0.1./", "roundabout"),
-        ("https://010.0.0.1/", "roundabout"),
-        ("https://134744072/", "roundabout"),
-        ("https://%31%32%37.0.0.1/", "roundabout"),
-        ("https://ex%61mple.com/", "roundabout"),
+        ("https://2130706433/", "unusual form"),
+        ("https://017700000001/", "unusual form"),
+        ("https://0x7f000001/", "unusual form"),
+        ("https://0x7f.0.0.1/", "unusual form"),
+        ("https://0177.0.0.1/", "unusual form"),
+        ("https://127.1/", "unusual form"),
+        ("https://127.0.0.1./", "unusual form"),
+        ("https://010.0.0.1/", "unusual form"),
+        ("https://134744072/", "unusual form"),
+        ("https://%31%32%37.0.0.1/", "unusual form"),
+        ("https://ex%61mple.com/", "unusual form"),
         ("https://①②⑦.0.0.1/", "outside ASCII"),
         ("https://example。com/", "outside ASCII"),
         // Users, schemes, ports, and texts that two readers read differently.
@@ -282,9 +282,9 @@ mod tests {
         ("https://exam\tple.com/", "space"),
         ("https://example.com/\r\nhost: other", "space"),
         (" https://example.com/", "space"),
-        ("https:example.com", "roundabout"),
-        ("https:/example.com/", "roundabout"),
-        ("https:///example.com/", "roundabout"),
+        ("https:example.com", "unusual form"),
+        ("https:/example.com/", "unusual form"),
+        ("https:///example.com/", "unusual form"),
         ("http://example.com/", "use https"),
         ("http://example.com:443/", "use https"),
         ("ftp://example.com/", "scheme"),

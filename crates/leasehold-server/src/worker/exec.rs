@@ -5,7 +5,7 @@
 //!   [`super::decision`].
 //! - No shell runs unless requested. Arguments of jobs never reach a command line either way.
 //! - The worker keeps the last 64 KiB of the output and the last 3 KiB of the errors.
-//! - A command that was stopped has not done its job, whatever its exit code: many programs
+//! - A command that was stopped has not done its job, even with exit code 0: many programs
 //!   exit with 0 on SIGTERM.
 //!
 //! # What can go wrong

@@ -42,7 +42,7 @@ async fn sweeps_are_listed_and_shown() {
     fixture.run(&["sweeps", "show", "odd.names"]).await.expect(3).says("leasehold sweeps list");
     let (fixture, engine, sweep) = swept(9).await;
     sweep.run_once(&engine).await.unwrap();
-    // Whatever time it is now, the next run is not due yet.
+    // At any time of day, the next run is not due yet.
     let later = "update leasehold_internal.sweep set next_run_at = now() + interval '1 hour'";
     fixture.sql(later).await;
     fixture

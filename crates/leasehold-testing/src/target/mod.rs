@@ -45,7 +45,7 @@ pub struct Faults {
     pub items: HashMap<String, ItemError>,
     /// The store forgets deletions by itself after this time, as some stores do.
     pub forget_after: Option<Duration>,
-    /// The last write wins, whatever its version: a store that is unfit for mirrors.
+    /// The last write wins, of any version: a store that is unfit for mirrors.
     pub ignore_versions: bool,
 }
 

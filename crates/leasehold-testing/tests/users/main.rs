@@ -167,7 +167,7 @@ async fn performed_handler_may_complete_in_a_transaction() {
 }
 
 #[tokio::test]
-async fn drain_runs_due_jobs_and_returns_the_tally() {
+async fn drain_runs_due_jobs_and_counts_their_ends() {
     let t = TestEngine::new().await;
     for to in ["ada", "bob", "later", "unwanted", "nonsense"] {
         mail(to).enqueue(t.engine()).await.expect("enqueued");

@@ -23,7 +23,7 @@
 //! | `tag:import` | has this tag; `*` matches any text |
 //! | `key:order-17` | has this idempotency key |
 //! | `worker:mailer/*` | runs on this worker, or ran there last; `*` matches any text |
-//! | `error:"no route"` | has this text in its last error, whatever the case of its letters |
+//! | `error:"no route"` | has this text in its last error, in upper or lower case |
 //! | `older:1h` | was finished, claimed or else enqueued longer ago than this |
 //! | `newer:2d12h` | was finished, claimed or else enqueued within this time |
 //!
@@ -121,7 +121,7 @@ impl JobFilter {
         self
     }
 
-    /// Jobs with this text in their last error, whatever the case of its letters.
+    /// Jobs with this text in their last error, in upper or lower case.
     pub fn error(mut self, text: impl Into<String>) -> Self {
         self.error = Some(text.into());
         self
@@ -447,13 +447,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_filter_is_read_as_it_is_printed(filter in filter()) {
+        fn filter_is_read_as_it_is_printed(filter in filter()) {
             let printed = filter.to_string();
             prop_assert_eq!(printed.parse::<JobFilter>(), filter.checked());
         }
 
         #[test]
-        fn any_text_is_read_or_refused(text in "\\PC{0,60}") {
+        fn text_of_any_kind_is_read_or_refused(text in "\\PC{0,60}") {
             if let Ok(filter) = text.parse::<JobFilter>() {
                 prop_assert_eq!(filter.to_string().parse(), Ok(filter));
             }

@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cursor_is_read_as_it_is_printed() {
+    fn cursor_is_read_as_it_is_printed() {
         for at in [i64::MIN, -1, 0, i64::MAX] {
             let cursor = Cursor { at: Moment(at), id: JobId(-3) };
             assert_eq!(cursor.to_string().parse(), Ok(cursor));

@@ -1,4 +1,4 @@
-//! The half of a connection that reads the socket, whatever the transport.
+//! The half of a connection that reads the socket, for every transport.
 
 use tokio_postgres::config::SslMode;
 use tokio_postgres::tls::{MakeTlsConnect, NoTls, NoTlsStream};

@@ -8,7 +8,7 @@
 //!   client that vanished, so that no row stays locked behind a dead socket.
 //! - A session is opened on a server that accepts writes, never on a standby.
 //! - A session commits durably: `synchronous_commit` is raised to `on` where it was lower. It runs at
-//!   READ COMMITTED, whatever the database's default.
+//!   READ COMMITTED, also if the database has another default.
 //! - Behind a pooler in transaction mode the engine sets nothing on a session: other clients use it
 //!   too.
 
@@ -292,7 +292,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn b12_a_replica_is_refused() {
+    fn b12_replica_is_refused() {
         let checked = check_facts(150018, "15.18".to_owned(), true);
         assert!(matches!(checked, Err(ConnectError::Replica)));
     }
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn an_old_server_is_refused_with_its_version() {
+    fn old_server_is_refused_with_its_version() {
         let checked = check_facts(140012, "14.12".to_owned(), false);
         let text = checked.expect_err("14 is too old").to_string();
         assert!(text.contains("14.12") && text.contains("15"), "{text}");

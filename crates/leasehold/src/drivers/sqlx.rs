@@ -1,7 +1,7 @@
 //! What the releases of sqlx have in common: everything but their types.
 //!
 //! # Invariants
-//! - Statements have no name. sqlx names those it caches, whatever the size of its cache, and behind a
+//! - Statements have no name. sqlx names those it caches, with a cache of any size, and behind a
 //!   pooler in transaction mode the next client of the session finds the name taken.
 //!
 //! # What can go wrong

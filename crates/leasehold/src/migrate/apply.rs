@@ -31,7 +31,7 @@ impl Schema {
         match found.problem() {
             // Nothing to do. A role without the right to create anything gets here too.
             None => return Ok(Vec::new()),
-            Some(problem) if !problem.is_mended_by_up() => return Err(problem),
+            Some(problem) if !problem.is_solved_by_up() => return Err(problem),
             Some(_) => {}
         }
         if !found.has_releases {

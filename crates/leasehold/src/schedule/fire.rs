@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slot_on_time_fires_and_moves_on() {
+    fn slot_on_time_fires_and_moves_on() {
         let plan =
             firing(&hourly(), Missed::Once, at("2026-05-01T10:00:00Z"), at("2026-05-01T10:00:01Z"));
         let plan = plan.expect("a plan").expect("due");
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn g4_a_time_that_does_not_exist_and_one_that_comes_twice_fire_once() {
+    fn g4_time_that_does_not_exist_and_one_that_comes_twice_fire_once() {
         // Berlin: on 2026-03-29 02:00-03:00 is skipped, on 2026-10-25 it comes twice.
         let nightly = CronSchedule::parse("30 2 * * *", "Europe/Berlin").expect("nightly");
         let mut slot = at("2026-03-28T12:00:00Z");
@@ -199,14 +199,14 @@ mod tests {
     }
 
     #[test]
-    fn a_pattern_that_matches_no_date_never_fires() {
+    fn pattern_that_matches_no_date_never_fires() {
         let never = CronSchedule::parse("0 0 31 2 *", "UTC").expect("five fields");
         let error = never.next_after(at("2026-10-24T12:00:00Z")).expect_err("no such day");
         assert_eq!(error.to_string(), "cron \"0 0 31 2 *\" never fires: no date matches it");
     }
 
     #[test]
-    fn a_hostile_cron_is_refused() {
+    fn hostile_cron_is_refused() {
         for bad in ["", "* *", "0 0 1--100000000 * *", "99 * * * *", &"*/1,".repeat(200)] {
             assert!(CronSchedule::parse(bad, "UTC").is_err(), "{bad}");
         }

@@ -307,39 +307,58 @@ impl Sweep {
                 "its name is not allowed: use 1 to 64 of a-z, 0-9, dot, dash and underscore".into(),
             );
         }
-        for (missing, how) in [
-            (self.due.trim().is_empty(), ".due(\"expires_at < statement_timestamp()\")"),
-            (self.order.is_empty(), ".order_by(\"expires_at\")"),
-            (self.status.is_empty(), ".status(\"status\", States::new(…))"),
-            (self.key.is_empty(), ".key(\"id\")"),
-            (self.table.is_empty(), "Sweep::new(name, \"schema.table\")"),
+        for (missing, what) in [
+            (
+                self.due.trim().is_empty(),
+                "it has no due condition; add .due(\"expires_at < statement_timestamp()\")",
+            ),
+            (self.order.is_empty(), "it has no order; add .order_by(\"expires_at\")"),
+            (
+                self.status.is_empty(),
+                "it has no status column; add .status(\"status\", States::new(…))",
+            ),
+            (self.key.is_empty(), "it has no key; add .key(\"id\")"),
+            (self.table.is_empty(), "it has no table; use Sweep::new(name, \"schema.table\")"),
         ] {
             if missing {
-                return wrong(format!("something is missing; add {how}"));
+                return wrong(what.into());
             }
         }
         let States { waiting, claimed, done } = &self.states;
         if waiting == claimed || claimed == done || waiting == done {
-            return wrong("its three states are not three different words".into());
+            return wrong(format!(
+                "its states are {waiting:?}, {claimed:?} and {done:?}; they must be three different words"
+            ));
         }
         for (fits, what) in [
-            ((1..=100_000).contains(&self.claim_size), "claim_size must be between 1 and 100000"),
-            ((1..=1000).contains(&self.max_attempts), "max_attempts must be between 1 and 1000"),
-            ((1..=64).contains(&self.loops), "loops must be between 1 and 64"),
-            (self.watchdog_most > 0, "watchdog_most must be at least 1"),
-            (!self.watchdog_after.is_zero(), "watchdog_after must be longer than nothing"),
-            (!self.watchdog_every.is_zero(), "watchdog_every must be longer than nothing"),
+            (
+                (1..=100_000).contains(&self.claim_size),
+                format!("claim_size is {}; it must be between 1 and 100000", self.claim_size),
+            ),
+            (
+                (1..=1000).contains(&self.max_attempts),
+                format!("max_attempts is {}; it must be between 1 and 1000", self.max_attempts),
+            ),
+            (
+                (1..=64).contains(&self.loops),
+                format!("loops is {}; it must be between 1 and 64", self.loops),
+            ),
+            (self.watchdog_most > 0, "watchdog_most is 0; it must be at least 1".into()),
+            (!self.watchdog_after.is_zero(), "watchdog_after is 0; it must be longer".into()),
+            (!self.watchdog_every.is_zero(), "watchdog_every is 0; it must be longer".into()),
             (
                 (Duration::from_secs(1)..=Duration::from_secs(3600)).contains(&self.limit),
-                "limit must be between 1 s and 1 h",
+                format!("limit is {:?}; it must be between 1 s and 1 h", self.limit),
             ),
             (
                 self.when.0 != Clock::Every(Duration::ZERO),
-                "a continuous sweep needs a pause, such as When::continuous(Duration::from_secs(1))",
+                "the pause of a continuous sweep is 0; use one such as \
+                 When::continuous(Duration::from_secs(1))"
+                    .into(),
             ),
         ] {
             if !fits {
-                return wrong(what.into());
+                return wrong(what);
             }
         }
         Ok(())

@@ -145,7 +145,7 @@ impl Approach<'_> {
         loop {
             match tokio::time::timeout(CALL_LIMIT, gate.ask(sweep, &pass)).await {
                 Ok(Answer::Granted) => {
-                    self.tell(true);
+                    self.report(true);
                     return Entry::Pass(pass);
                 }
                 Ok(Answer::Busy) => {
@@ -154,7 +154,7 @@ impl Approach<'_> {
                     }
                 }
                 Ok(Answer::Unavailable) | Err(_) => {
-                    self.tell(false);
+                    self.report(false);
                     return Entry::Free;
                 }
             }
@@ -164,7 +164,7 @@ impl Approach<'_> {
     /// Waits before the next call. Returns false after `GATE_TIMEOUT`: claim without the gate.
     pub(super) async fn wait(&mut self) -> bool {
         if Instant::now() >= self.until {
-            self.tell(false);
+            self.report(false);
             return false;
         }
         tokio::time::sleep(self.waits.next_wait()).await;
@@ -173,10 +173,10 @@ impl Approach<'_> {
 
     /// Records that the statement got the advisory lock.
     pub(super) fn locked(&mut self) {
-        self.tell(true);
+        self.report(true);
     }
 
-    fn tell(&mut self, worked: bool) {
+    fn report(&mut self, worked: bool) {
         if let Some(permit) = self.permit.take() {
             permit.report(worked, Instant::now());
         }
@@ -184,7 +184,7 @@ impl Approach<'_> {
 
     pub(super) async fn leave(&self, sweep: &str, entry: Entry) {
         if let (Kind::Custom(gate), Entry::Pass(pass)) = (&self.gate.kind, entry) {
-            // An entry that is not given back expires.
+            // A gate ends an entry whose `leave` it never got.
             let _ = tokio::time::timeout(CALL_LIMIT, gate.leave(sweep, &pass)).await;
         }
     }

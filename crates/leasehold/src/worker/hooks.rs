@@ -167,7 +167,7 @@ impl RunningHooks {
         let Ok(room) = Arc::clone(&self.room).try_acquire_owned() else {
             tracing::warn!(
                 job.id = attempt.job.id.0,
-                "hooks are too slow; this end is not reported"
+                "too many ends wait for slow hooks; they are not called for this one"
             );
             return;
         };

@@ -70,7 +70,7 @@ impl Keeper {
         self.registration.end(&self.link).await;
     }
 
-    /// Asks handlers to stop before their lease ends, whatever the calls to the database do meanwhile: a
+    /// Asks handlers to stop before their lease ends, even while calls to the database hang: a
     /// renewal that hangs in a silent network would otherwise keep them running past its end.
     async fn watch_ends(&self) {
         loop {
@@ -172,7 +172,7 @@ impl Keeper {
     }
 
     /// Fails the attempts of handlers past their limit. A handler that never yields cannot be stopped, but
-    /// its job can be taken away: the fence voids whatever it does later.
+    /// its job can be taken away: the fence voids every result that it reports later.
     fn enforce_run_limits(&self) {
         let now = Instant::now();
         for attempt in self.lease_table.attempts() {
@@ -251,7 +251,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a24_a_suspend_is_noticed_and_a_busy_machine_is_not_one() {
+    fn a24_suspend_is_noticed_and_a_busy_machine_is_not_one() {
         let mut watch = SuspendWatch { seen: Duration::from_secs(100) };
         assert!(!watch.advance(Duration::from_millis(100_300)));
         assert!(watch.advance(Duration::from_secs(160)));

@@ -204,7 +204,7 @@ impl Batch {
             return None;
         }
         let mut part = std::mem::take(&mut self.waiting);
-        // In the order in which they were claimed, whatever the order of their layers.
+        // In the order in which they were claimed, not in the order in which their layers called.
         part.sort_unstable_by_key(|arrival| arrival.index);
         Some(part)
     }

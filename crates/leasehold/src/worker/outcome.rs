@@ -15,8 +15,8 @@ pub enum Outcome {
     Complete,
     /// Not now. The attempt is not counted. The longest wait is ten years.
     Snooze(Duration),
-    /// Not now, and after everything else: the job returns behind all other jobs of its queue, whatever
-    /// its priority, and the attempt is not counted. Claims reserve a share of their slots for deferred
+    /// Not now, and after everything else: the job returns behind all other jobs of its queue, of any
+    /// priority, and the attempt is not counted. Claims reserve a share of their slots for deferred
     /// jobs, so these are not starved. For work that waits for something outside: however many jobs wait
     /// for it, jobs that do not are claimed first. The longest wait is ten years.
     Defer {
@@ -196,7 +196,7 @@ mod tests {
     struct Outer(#[source] std::io::Error);
 
     #[test]
-    fn an_error_keeps_its_causes() {
+    fn error_keeps_its_causes() {
         let failed = || -> Result<(), JobError> { Err(Outer(std::io::Error::other("line busy")))? };
         assert_eq!(failed().expect_err("fails").text, "the letter was not sent: line busy");
     }

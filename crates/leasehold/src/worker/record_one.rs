@@ -1,4 +1,4 @@
-//! Records the end of one attempt, whatever the server makes of it.
+//! Records the end of one attempt, also if the server refuses it or does not reply.
 
 use super::context::Attempt;
 use super::decisions::Decision;

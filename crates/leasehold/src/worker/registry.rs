@@ -78,7 +78,7 @@ impl Registration {
                 ],
             )
             .await;
-        // The registry is for operators only: a missed beat costs nothing.
+        // The registry is for operators only, so a beat that failed is not repeated.
         if beat.is_ok() {
             self.reported_draining.set(draining);
         }

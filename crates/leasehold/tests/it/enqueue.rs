@@ -62,7 +62,7 @@ async fn h2_kwargs_end_at_64_kib_and_at_any_depth_the_server_accepts() {
         assert!(["54001", "LH002"].contains(&code(&error).as_str()), "{error}");
     }
     assert_eq!(sql.count("job").await, 1 + stored as i64);
-    // Whatever was stored can be claimed: no job may block those behind it.
+    // Everything that was stored can be claimed: no job may block those behind it.
     let claimed: i64 = sql.one("select count(*) from leasehold.claim('w')", &[]).await;
     assert_eq!(claimed, 1 + stored as i64);
 }

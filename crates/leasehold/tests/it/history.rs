@@ -56,7 +56,7 @@ async fn finish_needs_no_partition() {
     )
     .await;
     assert_eq!(done.len(), 3);
-    assert_eq!(sql.count("history_rest").await, 1, "one row a batch");
+    assert_eq!(sql.count("history_rest").await, 1, "one row per batch");
     let rows = sql
         .client
         .query(

@@ -87,7 +87,7 @@ async fn producer_enqueues_and_reads_nothing() {
 async fn producer_cannot_make_the_owner_run_its_code() {
     let sql = Sql::new().await;
     let producer = with_role(&sql, "producer").await;
-    // A caller may have created, in its own session, whatever the functions look up by name.
+    // A caller may have created, in its own session, every object that the functions look up by name.
     for (table, columns) in [
         ("leasehold_enqueue_many", "place int, job_id bigint, inserted boolean"),
         ("job", "id bigint, name text"),

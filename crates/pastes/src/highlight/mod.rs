@@ -119,7 +119,7 @@ pub enum Content {
 /// Prepares bytes for showing. Bytes that are not UTF-8, or that begin like a binary file, are
 /// `Binary`.
 ///
-/// Never fails, whatever the bytes are.
+/// Never fails, on any bytes.
 pub fn render(bytes: &[u8], language: Option<&str>, colours: Colours) -> Content {
     let limits = Limits { colours, ..Limits::default() };
     match text(bytes) {

@@ -1,7 +1,7 @@
 //! Forms: what browsers and `curl -F` send.
 //!
 //! # What can go wrong
-//! - A browser sends CR LF for every line end of a text box, whatever was pasted; we convert them back.
+//! - A browser sends CR LF for every line end of a text box, also for a pasted LF; we convert them back.
 //! - A browser sends an empty file if the user chose none; we ignore it.
 
 use axum::body::Body;

@@ -1,4 +1,4 @@
-//! Listing and deleting one's own pastes, and reporting a paste to the operator.
+//! Listing and deleting the caller's own pastes, and reporting a paste to the operator.
 //!
 //! # Invariants
 //! - A wrong token, another owner's paste and a code that never existed get the same response.

@@ -245,7 +245,7 @@ fn last_copy(paste: &Paste, download: bool) -> Response {
     response
 }
 
-/// Marks a download as bytes, whatever they are. Its name is made from the code, which has only plain
+/// Marks a download as bytes, also if it is text. Its name is made from the code, which has only plain
 /// characters.
 fn attach(map: &mut HeaderMap, paste: &Paste) {
     let ending = if highlight::text(&paste.content).is_some() { "txt" } else { "bin" };

@@ -19,7 +19,7 @@
 //! | report, on [`paste()`] | [`Links::report`] | urlencoded | `paste` (the identity of the paste that the page showed), `reason`, `details` |
 //!
 //! # What can go wrong
-//! - A browser sends CR LF for every line end of a text box, whatever was pasted. Pass `content`
+//! - A browser sends CR LF for every line end of a text box, also for a pasted LF. Pass `content`
 //!   through [`unix_lines`], or every paste from a browser differs from its source.
 //! - A browser sends an empty `file` part, without file name, if the user chose none.
 

@@ -1,4 +1,4 @@
-//! Upload jobs that end without an upload: their pastes become FAILED, whatever ended them.
+//! Upload jobs that end without an upload: their pastes become FAILED, for every way in which a job ends.
 
 use leasehold::{Job, JobError};
 use pastes::{ReadError, ShortCode};

@@ -140,7 +140,7 @@ async fn second_process_follows_and_takes_over() {
     assert_eq!(held(&writing, "c").await, living(1));
 }
 
-/// Opens a directory after damage: it must be usable, whatever is left in it.
+/// Opens a directory after damage: it must be usable, with any part of it missing.
 async fn usable_and_empty(dir: &Path, what: &str) {
     let index = open(dir).await;
     let set = set(&index).await;

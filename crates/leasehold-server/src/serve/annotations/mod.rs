@@ -51,16 +51,16 @@ pub fn answering(notes: &Annotations, listener: TcpListener, stopping: &Stopping
 pub fn working(notes: &Annotations, stopping: &Stopping) -> Result<Service, Failure> {
     let worker = annotations::worker(notes, notes.engine().worker().name("annotations"))?;
     if notes.writes_index() {
-        let says = "keeps the search index equal to the notes";
-        return Ok(parts::working("indexing", says, worker, stopping));
+        let description = "keeps the search index equal to the notes";
+        return Ok(parts::working("indexing", description, worker, stopping));
     }
-    let says = match notes.has_index() {
+    let description = match notes.has_index() {
         true => "waits for its turn to write to the search index",
         false => "changes many notes at once, and prunes; there is no search index",
     };
     let (stop, immediate) = (stopping.clone(), stopping.clone());
     let (notes, asked, cut_short) = (notes.clone(), stopping.clone(), stopping.clone());
-    Ok(Service::new("indexing", says, async move {
+    Ok(Service::new("indexing", description, async move {
         let rest = async {
             Ok::<_, Failure>(worker.run_with_shutdown(stop.asked(), immediate.cut_short()).await?)
         };

@@ -36,8 +36,8 @@ pub fn answering(pastes: &Pastes, listener: TcpListener, stopping: &Stopping) ->
 /// Builds the service that uploads, expires and cleans up.
 pub fn working(pastes: &Pastes, stopping: &Stopping) -> Result<Service, Failure> {
     let worker = pastes::worker(pastes, pastes.engine().worker().name("pastes"))?;
-    let says = "uploads pastes, deletes expired ones, runs housekeeping";
-    Ok(parts::working("worker", says, worker, stopping))
+    let description = "uploads pastes, deletes expired ones, runs housekeeping";
+    Ok(parts::working("worker", description, worker, stopping))
 }
 
 impl From<StartError> for Failure {

@@ -31,7 +31,8 @@ async fn held_request_lands_after_its_client_disconnected() {
     s3.wait_fired(held).await.unwrap();
     giving_up.abort();
     assert!(giving_up.await.is_err());
-    // The server learns of it by and by; until then a request of ours is not the answer to anything.
+    // The server notices some time later that this client is gone. A request in between is executed at
+    // once, and the held one still lands after it.
     put(&store, "k", "newer").await.unwrap();
     s3.remove(held);
     let entry = s3.wait_for(Op::DeleteMany).await.unwrap();

@@ -255,18 +255,39 @@ impl Mirror {
                 "its field is before, changed, force or gone, which its jobs use themselves; choose another",
             ),
             (self.job != self.order_name(), "its job has the name of its orders; choose another"),
-            ((10..=50_000).contains(&self.claim_size), "claim_size must be between 10 and 50000"),
-            (self.direct <= 1_000_000, "direct must be at most 1000000"),
-            (self.direct_every <= Duration::from_secs(60), "direct_every must be at most 60 s"),
-            ((10..=100_000).contains(&self.range), "range must be between 10 and 100000"),
-            (!self.limit.is_zero(), "limit must be longer than nothing"),
-            (
-                self.tombstones >= self.limit.saturating_mul(10),
-                "tombstones must be kept for at least ten times the limit of a call",
-            ),
         ] {
             if !fits {
                 return wrong(what);
+            }
+        }
+        for (fits, what) in [
+            (
+                (10..=50_000).contains(&self.claim_size),
+                format!("claim_size is {}; it must be between 10 and 50000", self.claim_size),
+            ),
+            (
+                self.direct <= 1_000_000,
+                format!("direct is {}; it must be at most 1000000", self.direct),
+            ),
+            (
+                self.direct_every <= Duration::from_secs(60),
+                format!("direct_every is {:?}; it must be at most 60 s", self.direct_every),
+            ),
+            (
+                (10..=100_000).contains(&self.range),
+                format!("range is {}; it must be between 10 and 100000", self.range),
+            ),
+            (!self.limit.is_zero(), "limit is 0; it must be longer".to_owned()),
+            (
+                self.tombstones >= self.limit.saturating_mul(10),
+                format!(
+                    "tombstones is {:?}; it must be at least ten times the limit of a call, which is {:?}",
+                    self.tombstones, self.limit
+                ),
+            ),
+        ] {
+            if !fits {
+                return wrong(&what);
             }
         }
         Ok(())

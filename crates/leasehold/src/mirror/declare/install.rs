@@ -85,8 +85,8 @@ fn version_is_new(mirror: &Mirror, quoted: &str) -> String {
     let (table, column) = (quote_literal(quoted), quote_literal(&mirror.version));
     let name = quote_literal(&mirror.name);
     let hint = quote_literal(&format!(
-        "If the mirror may raise it with every change, say so with .version({:?}); otherwise name \
-         another column there.",
+        "If the mirror may raise it with every change, add .version({:?}); otherwise name another \
+         column there.",
         mirror.version
     ));
     format!(

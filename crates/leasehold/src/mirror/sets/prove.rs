@@ -54,7 +54,7 @@ impl<'a> Builder<'a> {
         let count = keys.len();
         let last = if count < most { None } else { keys.last().cloned() };
         // Fail now, and not after millions of rows.
-        let (_, refused) = self.mend(&keys).await?;
+        let (_, refused) = self.repair(&keys).await?;
         self.must_not_be_searched(&refused).await?;
         let (name, rows) = (&runtime.mirror.name, i64::try_from(count).unwrap_or(i64::MAX));
         let params = [
@@ -110,13 +110,13 @@ impl<'a> Builder<'a> {
         if differing.is_empty() {
             return Ok(true);
         }
-        let (mended, refused) = self.mend(&differing).await?;
-        self.report.mended += mended;
+        let (repaired, refused) = self.repair(&differing).await?;
+        self.report.repaired += repaired;
         self.must_not_be_searched(&refused).await?;
         // All of it was seen in the second set, and later changes are written to both. What neither set
         // accepts must not block the rebuild forever.
         let refused = refused.len() as u64;
-        let done = mended + refused == differing.len() as u64;
+        let done = repaired + refused == differing.len() as u64;
         if done {
             self.report.refused += refused;
         }
@@ -136,7 +136,7 @@ impl<'a> Builder<'a> {
     }
 
     /// Writes rows into the second set. Returns how many it has now, and which it refuses.
-    async fn mend(&mut self, keys: &[String]) -> Result<(u64, Refused), MirrorError> {
+    async fn repair(&mut self, keys: &[String]) -> Result<(u64, Refused), MirrorError> {
         let item = |key: &String| Item { key: key.clone(), force: false };
         let items: Vec<Item> = keys.iter().map(item).collect();
         let (mut kept, mut refused) = (0, Vec::new());
@@ -187,8 +187,8 @@ impl<'a> Builder<'a> {
         };
         Err(MirrorError::State(format!(
             "the second set of mirror {:?} refuses documents that are searched now: {key} \
-             ({why}){others}; searches stay where they are. Drop the second set, mend its fields or the \
-             documents, and rebuild again",
+             ({why}){others}; searches stay where they are. Drop the second set, correct its fields or \
+             the documents, and rebuild again",
             self.runtime.name()
         )))
     }

@@ -29,7 +29,7 @@ pub struct RebuildReport {
     /// Rows that this call wrote into the second set.
     pub rows: u64,
     /// Rows that were repaired before the swap.
-    pub mended: u64,
+    pub repaired: u64,
     /// Rows that the new set refuses for good, and that the former one does not have either. The log
     /// has the reasons. A document that is searched now is never dropped: the rebuild stops instead.
     pub refused: u64,
@@ -86,8 +86,14 @@ impl<'a> Rebuilder<'a> {
                     self.swap(&second).await?;
                 }
                 (Phase::Swapped, Some(former)) if begun => {
-                    let RebuildReport { rows, mended, refused, .. } = builder.report;
-                    tracing::info!(mirror = self.runtime.name(), rows, mended, refused, "rebuilt");
+                    let RebuildReport { rows, repaired, refused, .. } = builder.report;
+                    tracing::info!(
+                        mirror = self.runtime.name(),
+                        rows,
+                        repaired,
+                        refused,
+                        "rebuilt"
+                    );
                     let (serving, took) = (state.serving, started.elapsed());
                     return Ok(RebuildReport { serving, former, took, ..builder.report });
                 }
@@ -115,7 +121,7 @@ impl<'a> Rebuilder<'a> {
             Store::Many(targets) => Ok(&**targets),
             Store::One(_) => Err(MirrorError::State(format!(
                 "the store of mirror {:?} can have one set of documents only; it cannot be rebuilt \
-                 beside itself. Let the check mend it, or declare it with .targets(…)",
+                 beside itself. Let the check repair it, or declare it with .targets(…)",
                 self.runtime.name()
             ))),
         }

@@ -89,7 +89,7 @@ impl Source {
         self.link.query(sql, params).await
     }
 
-    /// Returns the database's time. Whatever is read afterwards is as of that time or later.
+    /// Returns the database's time. Every later read is as of that time or later.
     pub(crate) async fn now(&self) -> Result<Timestamp, MirrorError> {
         let now = self.link.query("select statement_timestamp()", &[]).await?;
         let unknown = || MirrorError::State("the database did not return its time".to_owned());

@@ -1,4 +1,4 @@
-//! Housekeeping: each duty by itself, whatever happens to the others.
+//! Housekeeping: each duty by itself, also while others fail.
 
 mod clock;
 mod duties;

@@ -176,7 +176,7 @@ async fn a19_cancel_and_finish_keep_the_invariants_in_every_order() {
 }
 
 #[tokio::test]
-async fn a20_a_snooze_a_deferral_or_a_retry_meets_an_expiry_in_every_order() {
+async fn a20_snooze_deferral_and_retry_meet_a_reclaim_in_every_order() {
     let sql = stage().await;
     for finish in [SNOOZE, DEFER, RETRY, RELEASE] {
         pair(&sql, World::Plain, EXPIRE, finish).await;

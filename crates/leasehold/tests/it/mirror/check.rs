@@ -1,4 +1,4 @@
-//! The check: compares everything, whatever the changes reported.
+//! The check: compares everything, also what no change reported.
 
 use std::time::Duration;
 
@@ -284,7 +284,7 @@ async fn workers_share_one_round_and_publish_it() {
     let whole = "select count(*) from leasehold_internal.mirror where rounds >= 2 and rows_compared = 95 and equal_as_of is not null";
     until("two rounds", async || margin.count(whole).await == 1).await;
     margin.target.tamper("n00033", 1, None);
-    until("it is mended", async || margin.target.find("n00033").is_some()).await;
+    until("it is repaired", async || margin.target.find("n00033").is_some()).await;
     until("and seen", async || {
         margin.count("select count(*) from leasehold_internal.mirror_difference").await == 0
     })

@@ -88,7 +88,7 @@ async fn f12_sabotage_writer_of_one_set_loses_changes_before_the_swap() {
     let one = bare().target(Arc::new(store.searched()));
     changed_before_the_swap(&margin, &store, &one).await;
     margin.assert_equals(&store.set("set-1").expect("kept")).await;
-    assert!(store.searched().find("late").is_none(), "the new set never heard of it");
+    assert!(store.searched().find("late").is_none(), "the new set never got it");
     let report = mirror(&store).check_once(&margin.engine).await.expect("a check");
     assert_eq!(report.differences, 20, "and only the check finds out");
 }

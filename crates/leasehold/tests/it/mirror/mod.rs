@@ -1,4 +1,4 @@
-//! Mirrors: a store that equals rows of a table, whatever happens to either.
+//! Mirrors: a store that equals rows of a table, through faults of either.
 
 mod barriers;
 mod changes;

@@ -11,7 +11,7 @@ use crate::logs::Logs;
 async fn pass_writes_saved_changed_and_deleted_rows_and_completes_their_jobs() {
     let margin = Margin::new().await;
     margin.write(&["a", "b", "c"]).await;
-    assert_eq!(margin.jobs().await, 3, "one job a row");
+    assert_eq!(margin.jobs().await, 3, "one job per row");
     assert_eq!(margin.pass().await.completed, 3);
     margin.assert_equal().await;
     margin.sql("update margin.note set body = 'second' where id = 'a'").await;

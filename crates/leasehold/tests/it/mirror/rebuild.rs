@@ -57,12 +57,12 @@ async fn f12_set_is_repaired_before_it_is_swapped_in() {
     assert!(mirror(&store).rebuild(&margin.engine).await.is_err(), "up to the swap");
     assert_eq!(margin.count(&format!("{PHASE} 'verifying'")).await, 1);
     let second = store.set("set-2").expect("made");
-    // Whatever happened to it meanwhile is found before the swap.
+    // What happened to it meanwhile is found before the swap.
     second.tamper("n00007", 1, None);
     second.tamper("a ghost", 4, Some(serde_json::json!({})));
     store.refuse_swaps(false);
     let report = mirror(&store).rebuild(&margin.engine).await.expect("continued");
-    assert_eq!((report.rows, report.mended), (0, 2), "nothing is filled twice");
+    assert_eq!((report.rows, report.repaired), (0, 2), "nothing is filled twice");
     margin.assert_equals(&store.searched()).await;
 }
 
@@ -85,12 +85,12 @@ async fn f12_set_that_refuses_searched_documents_is_not_swapped_in() {
     assert!(text.contains("n00007") && text.contains("no such field"), "{text}");
     assert_eq!(margin.count(&format!("{PHASE} 'verifying'")).await, 1);
     margin.assert_equals(&store.searched()).await;
-    // The fields are mended. A document that neither set takes does not prevent the swap.
+    // The fields are corrected. A document that neither set takes does not prevent the swap.
     second.faults(|faults| faults.items.clear());
     store.searched().tamper("n00009", 1, None);
     refuse(&second, "n00009");
     let report = mirror(&store).rebuild(&margin.engine).await.expect("rebuilt");
-    assert_eq!((report.mended, report.refused), (1, 1));
+    assert_eq!((report.repaired, report.refused), (1, 1));
     assert_eq!(store.searched().documents().len(), 119);
 }
 
@@ -236,7 +236,7 @@ async fn interrupted_rebuild_continues_where_it_stopped() {
         .await;
     let report = mirror(&store).rebuild(&margin.engine).await.expect("continued");
     assert_eq!(report.rows, 50, "from there");
-    assert_eq!(report.mended, 150, "and what the dead one had not written is found");
+    assert_eq!(report.repaired, 150, "and what the dead one had not written is found");
     margin.assert_equals(&store.searched()).await;
 }
 

@@ -100,7 +100,7 @@ async fn f12_differences_of_an_unavailable_former_set_stay_recorded() {
         assert_eq!(report.equal_as_of, Some(equal), "and nothing was proven");
     }
     former.faults(|faults| faults.down = false);
-    in_the_end("it is mended", async || {
+    in_the_end("it is repaired", async || {
         margin.due().await;
         mirror.pass_once(&margin.engine).await.expect("a pass");
         check().await.is_equal() && margin.count(noted).await == 0

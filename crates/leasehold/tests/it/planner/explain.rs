@@ -14,7 +14,7 @@ pub struct Explained {
     notices: Receiver<String>,
 }
 
-/// A look-up reads fewer pages than this, whatever it finds; an index over 20,000 jobs has more.
+/// A look-up reads fewer pages than this, with or without a result; an index over 20,000 jobs has more.
 const MANY_PAGES: f64 = 100.0;
 
 /// A statement, what it read, and how.

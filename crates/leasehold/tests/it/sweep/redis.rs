@@ -25,9 +25,9 @@ fn gate(server: &PrivateRedis) -> Gate {
     Gate::redis(&server.url()).expect("a gate")
 }
 
-/// Sweeps 300 rows. Returns whether the lock was taken for three batches and two empty claims, given
-/// back each time, and free while rows were worked on.
-async fn takes_and_gives_back(shelf: &Shelf, server: &PrivateRedis) -> bool {
+/// Sweeps 300 rows. Returns whether the lock was taken for three batches and two empty claims, released
+/// each time, and free while rows were worked on.
+async fn takes_and_releases(shelf: &Shelf, server: &PrivateRedis) -> bool {
     let mut client = server.connect().await.expect("a connection");
     server.flush().await.expect("flushed");
     ::redis::cmd("CONFIG")
@@ -60,7 +60,7 @@ async fn gate_is_held_during_the_claim_and_released_before_the_handler() {
     until("a pass with every answer in time", async || {
         shelf.lend(first, 300).await;
         first += 300;
-        takes_and_gives_back(&shelf, &server).await
+        takes_and_releases(&shelf, &server).await
     })
     .await;
 }

@@ -98,7 +98,7 @@ async fn i12_alarm_counts_as_notified_only_when_a_receiver_is_there() {
     assert_eq!(state().await, (false, false), "no receiver");
     receiver(&sql).await;
     a_minute_passes(&sql).await;
-    assert_eq!(state().await, (true, false), "the receiver that came later hears of it");
+    assert_eq!(state().await, (true, false), "the receiver that came later gets it");
     assert_eq!(notifications(&sql).await, ["raised expired_jobs"]);
     a_minute_passes(&sql).await;
     assert_eq!(notifications(&sql).await, ["raised expired_jobs"], "once");

@@ -1,4 +1,4 @@
-//! Every rule beyond the five stories: raised, and cleared when it is mended.
+//! Every rule beyond those about one fault of a queue: raised, and cleared when the cause is gone.
 
 use leasehold::alarm;
 
@@ -41,7 +41,7 @@ async fn dead_jobs_raise_an_alarm_until_fifteen_minutes_without() {
     }
     let minute = a_minute_passes(&sql).await.minute;
     assert_eq!(up(&sql.client).await, ["dead_jobs_growing default"]);
-    // Evaluates the same sample as if they had died `minutes` before it, whatever the clock does.
+    // Evaluates the same sample as if they had died `minutes` before it, so that the clock does not matter.
     let judged = async |minutes: i32| {
         run(&sql.client, "delete from leasehold_internal.measure where metric = 'buried'").await;
         let text = "insert into leasehold_internal.measure (at, kind, subject, metric, flow, value) values \

@@ -30,7 +30,7 @@ fn creating(document: &mut Value, settings: &Settings) {
     let mut paste = json!({
         "tags": ["plain"],
         "operationId": "pasteBytes",
-        "summary": "Create a paste of the body, whatever bytes it has, or of a form: curl -F file=@name",
+        "summary": "Create a paste of the body, which may be any bytes, or of a form: curl -F file=@name",
         "parameters": [
             option("expires", "When it expires: 10m, 1h30m, 2 weeks, or seconds", or_empty(EXPIRES_PATTERN)),
             option("lang", "For highlighting; an unknown language is refused", or_empty(LANGUAGE_PATTERN)),
