@@ -236,9 +236,9 @@ mod tests {
         ("https://[fd00:ec2::254]/", "ULA"),
         ("https://metadata.google.internal/", "inside"),
         // IPv4 inside IPv6.
-        ("https://[::ffff:127.0.0.1]/", "clothes"),
-        ("https://[::ffff:8.8.8.8]/", "clothes"),
-        ("https://[::ffff:a00:1]/", "clothes"),
+        ("https://[::ffff:127.0.0.1]/", "form of IPv6"),
+        ("https://[::ffff:8.8.8.8]/", "form of IPv6"),
+        ("https://[::ffff:a00:1]/", "form of IPv6"),
         ("https://[::127.0.0.1]/", "not global unicast"),
         ("https://[::8.8.8.8]/", "not global unicast"),
         ("https://[64:ff9b::7f00:1]/", "NAT64"),

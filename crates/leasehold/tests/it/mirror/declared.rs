@@ -31,12 +31,12 @@ async fn invalid_declaration_is_refused_with_advice() {
         (note("n").target(store()), "triggers"),
         (notes(&margin.target).document("select id from margin.note"), "does not accept"),
         (notes(&margin.target).document("selec"), "does not accept"),
-        (notes(&margin.target).claim_size(1), "claim_size"),
+        (notes(&margin.target).claim_size(1), "claim_size is 1; it must be between 10 and 50000"),
         (
             notes(&margin.target)
                 .limit(Duration::from_secs(3600))
                 .tombstones(Duration::from_secs(60)),
-            "tombstones",
+            "tombstones is 60s; it must be at least ten times the limit of a call, which is 3600s",
         ),
     ] {
         let said = refused(&margin, mirror).await;

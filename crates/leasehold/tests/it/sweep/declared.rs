@@ -23,13 +23,16 @@ async fn i5_sweep_with_contradictory_settings_does_not_start() {
         (bare().due("true"), ".order_by("),
         (bare().due("true").order_by("ends_at"), ".status("),
         (Sweep::new("Loans End", "library.loans"), "a-z"),
-        (loans().status("state", States::new("a", "a", "b")), "three different words"),
-        (loans().claim_size(0), "claim_size"),
-        (loans().loops(0), "loops"),
-        (loans().max_attempts(0), "max_attempts"),
-        (loans().watchdog_after(std::time::Duration::ZERO), "watchdog_after"),
-        (loans().watchdog_every(std::time::Duration::ZERO), "watchdog_every"),
-        (loans().limit(std::time::Duration::ZERO), "limit"),
+        (
+            loans().status("state", States::new("a", "a", "b")),
+            "\"a\", \"a\" and \"b\"; they must be three different words",
+        ),
+        (loans().claim_size(0), "claim_size is 0; it must be between 1 and 100000"),
+        (loans().loops(0), "loops is 0; it must be between 1 and 64"),
+        (loans().max_attempts(0), "max_attempts is 0; it must be between 1 and 1000"),
+        (loans().watchdog_after(std::time::Duration::ZERO), "watchdog_after is 0;"),
+        (loans().watchdog_every(std::time::Duration::ZERO), "watchdog_every is 0;"),
+        (loans().limit(std::time::Duration::ZERO), "limit is 0ns; it must be between 1 s and 1 h"),
     ] {
         let text = refusal(&shelf, sweep).await;
         assert!(text.contains(said), "{text}");
