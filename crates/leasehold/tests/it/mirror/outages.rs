@@ -78,7 +78,8 @@ async fn f11_call_to_a_store_that_does_not_answer_ends_at_the_limit() {
     margin.write(&["a"]).await;
     let mirror = margin.mirror().limit(Duration::from_millis(50));
     assert_eq!(mirror.pass_once(&margin.engine).await.expect("a pass").deferred, 1);
-    let why = "select count(*) from leasehold.job where last_error like '%no response within 50 ms%'";
+    let why =
+        "select count(*) from leasehold.job where last_error like '%no response within 50 ms%'";
     assert_eq!(margin.count(why).await, 1);
 }
 
