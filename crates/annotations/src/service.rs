@@ -7,7 +7,6 @@ use leasehold::Leasehold;
 use leasehold::admin::By;
 use leasehold::link::Param;
 use tokio_postgres::Row;
-use tokio_postgres::types::Type;
 
 use crate::cursor::Seal;
 use crate::database::{CALL_LIMIT, ExclusiveSessions, SCHEMA, Sessions};
