@@ -60,11 +60,14 @@ async fn b17_promoted_returned_and_released_jobs_wake_an_idle_worker() {
     assert_eq!(next_end(&mut worker).await, Finished::Completed);
 
     for give_back in [
-        "select leasehold.release(array[id], lease_generation) from leasehold.job where held",
-        "update leasehold_internal.lease set lease_expires_at = now() - interval '1 hour'; \
+        "select leasehold.release(job_ids, lease_generation) from leasehold_internal.lease \
+          where claimed_by = 'another'",
+        "update leasehold_internal.lease set lease_expires_at = now() - interval '1 hour' \
+          where claimed_by = 'another'; \
          select leasehold_internal.reclaim_leases()",
     ] {
-        // Stored without a wake-up, and claimed by another worker, which hands it back or dies.
+        // Stored without a wake-up, and claimed by another worker, which hands it back or dies. On a slow machine
+        // the idle worker polls before that worker claims, and completes the job itself.
         place
             .sql(
                 "begin; set local session_replication_role = replica;
