@@ -7,7 +7,7 @@ use anyhow::{Context, Result, ensure};
 use leasehold::admin::{By, JobFilter, Jobs, QueueChange, Queues, diagnosis};
 use leasehold::{Job, JobState, Leasehold, State};
 use serde::{Deserialize, Serialize};
-use tokio::sync::oneshot;
+use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::ledger::Ledger;
 
@@ -19,20 +19,20 @@ pub struct Noop {
 
 /// A worker that runs in the background until it is stopped.
 pub struct OurWorker {
-    stop: oneshot::Sender<()>,
+    stop: DropGuard,
     running: tokio::task::JoinHandle<Result<(), leasehold::WorkerError>>,
 }
 
 impl OurWorker {
     pub fn start(engine: &Leasehold, slots: usize, ledger: Arc<Ledger>) -> Self {
-        let (stop, stopped) = oneshot::channel::<()>();
+        let stop = CancellationToken::new();
         let worker = engine
             .worker_with(ledger)
             .name("bench")
             .queue("bench", slots)
             .handle(async |job: Noop, State(ledger): State<Arc<Ledger>>| ledger.ran(job.n));
-        let running = tokio::spawn(worker.run_until(async move { drop(stopped.await) }));
-        Self { stop, running }
+        let running = tokio::spawn(worker.run_until(stop.clone().cancelled_owned()));
+        Self { stop: stop.drop_guard(), running }
     }
 
     pub async fn stop(self) -> Result<()> {
