@@ -112,7 +112,7 @@ impl Annotations {
         mirrored.begin(&self.0.engine, &self.0.settings).await;
     }
 
-    /// Returns whether the database answers; for health checks.
+    /// Returns whether the database responds; for health checks.
     pub async fn is_healthy(&self) -> bool {
         self.rows("select 1", &[]).await.is_ok()
     }

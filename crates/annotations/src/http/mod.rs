@@ -113,7 +113,7 @@ async fn asset(request: Request) -> Answer {
     Ok(responses::asset(asset))
 }
 
-/// `GET /healthz`: 200 if the database answers. The index may be down: the service is up then. Not
+/// `GET /healthz`: 200 if the database responds. The index may be down: the service is up then. Not
 /// rate-limited: otherwise the readers behind a proxy would use up what the proxy's own health check
 /// needs.
 async fn health(State(web): State<Shared>) -> Answer {

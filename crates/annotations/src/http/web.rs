@@ -122,7 +122,7 @@ impl Web {
         async move { Ok(share.hold(ANSWER, TURN).await?) }
     }
 
-    /// Returns whether the database answers. Asks it at most once per second, however often it is
+    /// Returns whether the database responds. Asks it at most once per second, however often it is
     /// called.
     pub async fn health(&self) -> Response {
         self.health.respond(self.annotations.is_healthy()).await

@@ -98,7 +98,7 @@ impl FullS3Server {
                 return Ok(());
             }
             if Instant::now() >= deadline {
-                break "it does not answer".to_owned();
+                break "it does not respond".to_owned();
             }
             process::pause(Duration::from_millis(10));
         };
