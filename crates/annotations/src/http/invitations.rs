@@ -4,6 +4,7 @@
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, StatusCode};
 use jiff::Timestamp;
+use leasehold_http::problems::CommonProblem;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -50,7 +51,7 @@ impl From<Invitation> for InvitationJson {
 
 /// Returns the user who reads their own invitations or blocks.
 async fn reader(web: &Shared, headers: &HeaderMap) -> Result<User, Failure> {
-    web.viewer(headers).await?.user.ok_or(Failure::NoToken)
+    Ok(web.viewer(headers).await?.user.ok_or(CommonProblem::NoToken)?)
 }
 
 /// Lists the groups that invite you, the newest invitation first.

@@ -85,7 +85,7 @@ fn admit(web: &Web, request: &Request) -> Result<(), Failure> {
     match bearer(request.headers())? {
         Some(shown) if shown.is(wanted) => Ok(()),
         Some(_) => Err(CommonProblem::WrongToken.into()),
-        None => Err(Failure::NoToken),
+        None => Err(CommonProblem::NoToken.into()),
     }
 }
 

@@ -11,6 +11,7 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::Response;
 use leasehold_http::body::hold_memory;
 use leasehold_http::headers::NO_STORE;
+use leasehold_http::problems::CommonProblem;
 use leasehold_http::responses;
 
 use super::errors::Failure;
@@ -144,7 +145,7 @@ pub async fn log_out(State(web): State<Shared>, request: Request) -> Answer {
 pub async fn act(State(web): State<Shared>, request: Request) -> Answer {
     let what = super::web::segment(&request, 1)?;
     let (parts, form) = form(&web, request).await?;
-    let user = web.viewer(&parts.headers).await?.user.ok_or(Failure::NoToken)?;
+    let user = web.viewer(&parts.headers).await?.user.ok_or(CommonProblem::NoToken)?;
     let notes = &web.annotations;
     let done = match what.as_str() {
         "groups" => {

@@ -156,7 +156,7 @@ impl Web {
     /// Returns the user who changes something of their own, by a token or on our own pages.
     pub async fn author(&self, headers: &HeaderMap) -> Result<User, Failure> {
         let viewer = self.viewer(headers).await?;
-        let user = viewer.user.ok_or(Failure::NoToken)?;
+        let user = viewer.user.ok_or(CommonProblem::NoToken)?;
         if viewer.by_cookie {
             self.own_form(headers)?;
         }
@@ -166,7 +166,7 @@ impl Web {
     /// Returns the author of a note, who may also use a page of an allowed origin.
     pub async fn note_author(&self, headers: &HeaderMap) -> Result<User, Failure> {
         match self.allowed_origin(headers) {
-            Some(_) => self.viewer(headers).await?.user.ok_or(Failure::NoToken),
+            Some(_) => Ok(self.viewer(headers).await?.user.ok_or(CommonProblem::NoToken)?),
             None => self.author(headers).await,
         }
     }
