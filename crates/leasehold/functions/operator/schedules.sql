@@ -32,7 +32,7 @@ begin
     if coalesce(missed not in ('skip', 'once', 'all'), true) then
         raise exception 'missed is %; it must be skip, once or all', coalesce(quote_literal(missed), 'null')
             using errcode = 'LH002', constraint = 'LH002',
-                  hint = 'It says what to do with slots that passed while no worker ran.';
+                  hint = 'missed decides what happens to slots that passed while no worker ran.';
     end if;
     insert into leasehold_internal.schedule as s
         (name, cron, zone, queue, job_name, kwargs, priority, missed, next_slot)
