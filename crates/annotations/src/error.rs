@@ -118,7 +118,7 @@ impl From<Refused> for StartError {
     }
 }
 
-/// The database cannot answer at the moment. Clients are asked to retry; operators see the reason.
+/// The database does not respond at the moment. Clients are asked to retry; operators see the reason.
 #[derive(Debug, thiserror::Error)]
 pub enum Unavailable {
     #[error("a statement failed: {}", leasehold::error::describe(.0))]

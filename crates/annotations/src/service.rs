@@ -44,7 +44,7 @@ pub(crate) struct Inner {
 
 impl Annotations {
     /// Starts the service. The schema must exist: see [`crate::migrate`]. Without an index Postgres
-    /// answers every search.
+    /// serves every search.
     pub async fn start(
         engine: Leasehold,
         index: Option<crate::Index>,

@@ -109,7 +109,7 @@ async fn produce(session: &Session, args: &Args, next: &AtomicU64, end: Instant)
 async fn keys(session: &Session) -> Result<u64> {
     let rows =
         session.query_typed("select count(*) from leasehold_internal.idempotency_key", &[]).await?;
-    let count: i64 = rows.first().context("no answer")?.get(0);
+    let count: i64 = rows.first().context("the statement returned no row")?.get(0);
     Ok(u64::try_from(count).unwrap_or(0))
 }
 

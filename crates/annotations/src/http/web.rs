@@ -27,7 +27,7 @@ use crate::service::Annotations;
 pub use leasehold_http::request::query as given;
 pub use leasehold_http::responses::empty;
 
-pub type Answer = Result<Response, Failure>;
+pub type HandlerResult = Result<Response, Failure>;
 pub type Shared = Arc<Web>;
 
 /// Memory for request bodies.
@@ -253,6 +253,6 @@ pub fn query(request: &Request, name: &str) -> Option<String> {
     given(request, name).filter(|value| !value.is_empty())
 }
 
-pub fn answer(status: StatusCode, value: &impl Serialize) -> Answer {
+pub fn answer(status: StatusCode, value: &impl Serialize) -> HandlerResult {
     Ok(leasehold_http::responses::json(status, value)?)
 }

@@ -93,7 +93,7 @@ async fn direct_path_shows_a_save_before_its_job_is_due() {
 }
 
 #[tokio::test]
-async fn f11_postgres_answers_while_the_index_is_down() {
+async fn f11_postgres_serves_searches_while_the_index_is_down() {
     each_with(Settings { direct: true, ..settings() }, async |fixture| {
         let (alba, bela) = (fixture.user("alba").await, fixture.user("bela").await);
         fixture.note(&alba, "before the outage").await;

@@ -95,5 +95,5 @@ async fn active_ms(session: &Session) -> Result<f64> {
             &[],
         )
         .await?;
-    Ok(rows.first().context("no answer")?.get(0))
+    Ok(rows.first().context("the statement returned no row")?.get(0))
 }

@@ -46,7 +46,7 @@ impl OurWorker {
 pub async fn drained(session: &leasehold::database::Session) -> Result<()> {
     loop {
         let rows = session.query_typed(diagnosis::BENCH_UNFINISHED, &[]).await?;
-        if !rows.first().context("no answer")?.get::<_, bool>(0) {
+        if !rows.first().context("the statement returned no row")?.get::<_, bool>(0) {
             return Ok(());
         }
         tokio::time::sleep(Duration::from_millis(1)).await;

@@ -144,7 +144,7 @@ impl TantivySet {
         .await
     }
 
-    async fn change(&self, change: Change) -> super::writer::Answer {
+    async fn change(&self, change: Change) -> super::writer::BatchResult {
         let inner = Arc::clone(&self.0);
         if inner.removed.load(Ordering::SeqCst) {
             return Err(removed(&inner.name));
