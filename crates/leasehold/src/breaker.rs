@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn breaker_opens_at_five_failures_of_ten_and_closes_when_a_probe_succeeds() {
+    fn breaker_lets_one_probe_through_until_one_succeeds() {
         let (breaker, start) = (Breaker::new(5, 10, PAUSE), Instant::now());
         for call in 0..10 {
             assert!(attempt(&breaker, call % 2 == 0, start), "closed at call {call}");
