@@ -29,7 +29,7 @@ use crate::index::{Hits, Query, SearchIndex};
 /// The wait before asking an index again that did not respond. Its jitter keeps processes that lost the index
 /// together from asking together.
 const RETRY: Backoff = Backoff::doubling(Duration::from_secs(5), Duration::from_secs(5));
-/// How long an index may take to say which one it is.
+/// How long an index may take to return its identity.
 const ASK_LIMIT: Duration = Duration::from_secs(15);
 
 /// Asks an index for its identity.

@@ -57,8 +57,8 @@ impl Annotations {
     }
 
     /// Like `search_page`, for notes that Postgres has counted. An index that returns fewer and no next
-    /// page is behind; so is one that returns only notes that Postgres does not show. Postgres answers
-    /// then.
+    /// page is behind; so is one that returns only notes that Postgres does not show. Postgres serves
+    /// the page then.
     pub async fn search_counted(
         &self,
         viewer: Option<i64>,

@@ -154,7 +154,7 @@ impl BreakerPermit<'_> {
         self.is_probe
     }
 
-    /// Returns true if the breaker was opened since the call began: its failure is no news.
+    /// Returns true if the breaker was opened since the call began: its failure must not count again.
     pub fn is_late(&self) -> bool {
         self.openings < self.breaker.state().openings
     }

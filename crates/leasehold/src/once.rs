@@ -20,7 +20,7 @@ use crate::worker::{Ctx, JobError};
 pub enum Step<T> {
     /// No attempt began it before: do it, then call [`Started::finish`].
     First(Started),
-    /// An earlier attempt began it and did not finish: find out what became of it, then finish or
+    /// An earlier attempt began it and did not finish: find out from the outside system whether it took effect, then finish or
     /// forget it.
     Unfinished(Started),
     /// Done before, with this result.

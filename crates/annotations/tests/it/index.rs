@@ -84,7 +84,7 @@ async fn direct_path_shows_a_save_before_its_job_is_due() {
         until(async || !fixture.texts(None, &words).await.is_empty()).await;
         fixture.notes.delete(&alba, &note.id).await.unwrap();
         assert!(fixture.texts(None, &on_page()).await.is_empty(), "what is gone is gone");
-        // The jobs exist all the same, and find nothing to do.
+        // The jobs exist as well, and find nothing to do.
         assert!(fixture.count("select count(*) from leasehold.job where name = 'index'").await > 0);
         fixture.work_all().await;
         fixture.assert_equal().await;

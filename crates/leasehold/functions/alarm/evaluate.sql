@@ -112,7 +112,7 @@ begin
             left join leasehold_internal.mirror m on m.name = l.subject), '[]'),
         'oldest_xact_age', coalesce((select value from latest
             where kind = 'database' and metric = 'oldest_xact_age'), 0),
-        -- Holders that alone would be worth a look, as of now: up to three, each at least half as old as
+        -- The holders that explain the age, as of now: up to three, each at least half as old as
         -- the oldest.
         'vacuum_held_by', coalesce((select jsonb_agg(jsonb_build_object(
             'who', h.who, 'remedy', h.remedy, 'age', h.age) order by h.rank)

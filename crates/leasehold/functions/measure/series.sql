@@ -1,4 +1,4 @@
--- What becomes of the minutes: roll-up to hours, pruning, and reading.
+-- The samples of minutes: roll-up to hours, pruning, and reading.
 
 -- Rolls up the hours that have ended since the last time. For queues and tags a missing row means zero,
 -- so their mean is over all minutes of the hour that were sampled.

@@ -150,7 +150,7 @@ begin
 end $$;
 
 -- Returns a wait that a due time can hold: from none to ten years. With a date beyond the calendar the
--- statement would fail each time, and the job could never be let go.
+-- statement would fail each time, and the job could never be finished.
 create or replace function leasehold_internal.clamp_wait(wait interval)
 returns interval
 language sql immutable as $$
@@ -317,7 +317,7 @@ begin
     return cancelled > 0;
 end $$;
 
--- Returns what became of jobs whose finish had no reply:
+-- Returns the outcome of jobs whose finish had no reply:
 --   held       not written; finish again
 --   finished   written by this generation
 --   lost       a reclaim took the job from the lease before, or the lease is too old to know

@@ -213,7 +213,7 @@ impl Inner {
                 }
             }
             Err(error) => {
-                // The commit may have succeeded all the same: read what is there.
+                // The commit may have succeeded despite the error: read what is stored.
                 let _ = self.reader.reload();
                 for waiting in waiting {
                     let _ = waiting.answer.send(Err(error.clone()));

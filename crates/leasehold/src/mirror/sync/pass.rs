@@ -47,7 +47,7 @@ pub(super) struct Pass<'a> {
     jobs_of: HashMap<String, Vec<usize>>,
     counts: BTreeMap<(String, Found), i64>,
     kept: Vec<String>,
-    /// The database's time before the first look at the store.
+    /// The database's time before the first read from the store.
     looked: Option<Timestamp>,
 }
 

@@ -1,4 +1,4 @@
-//! What a handler gets, and what becomes of its result.
+//! What a handler gets, and how the worker records its result.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
