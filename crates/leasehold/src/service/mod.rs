@@ -24,7 +24,7 @@ pub use tokio_util::sync::CancellationToken;
 
 use crate::backoff::{Backoff, RECONNECT, jitter};
 
-/// How many tries of [`retry_with_warnings`] one warning stands for.
+/// [`retry_with_warnings`] warns at every failure whose number is a multiple of this.
 const WARN_EVERY: u32 = 60;
 
 /// Work that is done again and again in the background.
@@ -69,7 +69,7 @@ pub async fn run_every(
     }
 }
 
-/// Waits by the backoff and tries, again and again, until a try returns [`ControlFlow::Break`].
+/// Waits by the backoff, then calls `attempt`; repeats both until a call returns [`ControlFlow::Break`].
 pub async fn retry<T, F>(backoff: Backoff, mut attempt: impl FnMut() -> F) -> T
 where
     F: Future<Output = ControlFlow<T>>,
@@ -83,8 +83,8 @@ where
     }
 }
 
-/// Like [`retry`], for tries that fail with an error: each is logged, and every 60th as a warning with what
-/// follows from it.
+/// Like [`retry`], for calls that fail with an error. Logs each failure together with its `effect` for users:
+/// every 60th as a warning, the others for debugging.
 pub async fn retry_with_warnings<E: Display, F>(
     backoff: Backoff,
     effect: &str,
