@@ -12,7 +12,7 @@ pub enum Refused {
     NotFound,
     #[error("there is no such user")]
     NoSuchPerson,
-    #[error("no note is about this page")]
+    #[error("there is no note about this page")]
     NoSuchPage,
     /// Also for other bulk operations. Finished ones are deleted after a week.
     #[error("there is no such re-index; finished ones are deleted after a week")]
