@@ -124,9 +124,10 @@ begin
         return -1;
     end if;
     select count(*) into removed from leasehold.delete_jobs(array(
-        select j.id from leasehold.job j
-         where j.queue = 'annotations' and j.name = 'index' and j.priority >= work.priority
-           and j.tag = work.tag and j.kwargs ->> 'bulk' = which::text and not j.held),
+        select j.id from leasehold.jobs j
+         where j.stored_in = 'job' and j.queue = 'annotations' and j.name = 'index'
+           and j.priority >= work.priority and j.tag = work.tag
+           and j.kwargs ->> 'bulk' = which::text and j.state <> 'running'),
         actor => 'annotations', why => 'bulk operation ' || which || ' was cancelled');
     update annotations.bulk b set cancelled_at = statement_timestamp()
      where b.id = which and b.cancelled_at is null and (b.finished_at is null or removed > 0);
@@ -141,9 +142,9 @@ returns table (tag text, rows_total bigint, rows_done bigint, waiting bigint, fi
                cancelled boolean)
 language sql stable set search_path = annotations, leasehold, pg_temp as $$
     select b.tag, b.rows_total, b.rows_done,
-           (select count(*) from leasehold.job j
-             where j.queue = 'annotations' and j.name = 'index' and j.priority >= b.priority
-               and j.tag = b.tag
+           (select count(*) from leasehold.jobs j
+             where j.stored_in = 'job' and j.queue = 'annotations' and j.name = 'index'
+               and j.priority >= b.priority and j.tag = b.tag
                and case when b.tag like 'reindex\_%' then j.kwargs ->> 'bulk' = b.id::text
                         else j.enqueued_at >= b.created_at end),
            b.finished_at is not null, b.cancelled_at is not null

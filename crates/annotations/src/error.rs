@@ -12,7 +12,7 @@ pub enum Refused {
     NotFound,
     #[error("there is no such user")]
     NoSuchPerson,
-    #[error("no note is about this page")]
+    #[error("there is no note about this page")]
     NoSuchPage,
     /// Also for other bulk operations. Finished ones are deleted after a week.
     #[error("there is no such re-index; finished ones are deleted after a week")]
@@ -118,7 +118,7 @@ impl From<Refused> for StartError {
     }
 }
 
-/// The database cannot answer at the moment. Clients are asked to retry; operators see the reason.
+/// The database does not respond at the moment. Clients are asked to retry; operators see the reason.
 #[derive(Debug, thiserror::Error)]
 pub enum Unavailable {
     #[error("a statement failed: {}", leasehold::error::describe(.0))]

@@ -1,21 +1,24 @@
 //! Which index belongs to which database: the database records the identity of the first one.
 //!
-//! A process with another index would answer searches from foreign notes, and write notes where no
+//! A process with another index would find foreign notes, and write notes where no
 //! reader looks. So the service compares the identities at its start, and does not start if they
 //! differ.
 //!
 //! # What can go wrong
-//! - The index does not respond at the start: the service starts anyway, because Postgres can answer
+//! - The index does not respond at the start: the service starts anyway, because Postgres can serve
 //!   searches. It neither reads nor writes the index before it has compared the identities.
 
+use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use jiff::Timestamp;
+use leasehold::Backoff;
 use leasehold::database::Database;
 use leasehold::mirror::{Target, TargetError, Targets};
+use leasehold::service::retry_with_warnings;
 use tokio_postgres::Client;
 use tokio_postgres::types::{ToSql, Type};
 
@@ -23,12 +26,11 @@ use crate::database::SCHEMA;
 use crate::error::StartError;
 use crate::index::{Hits, Query, SearchIndex};
 
-/// How often to ask again an index that did not respond.
-const AGAIN: Duration = Duration::from_secs(5);
-/// How long an index may take to say which one it is.
+/// The wait before asking an index again that did not respond. Its jitter keeps processes that lost the index
+/// together from asking together.
+const RETRY: Backoff = Backoff::doubling(Duration::from_secs(5), Duration::from_secs(5));
+/// How long an index may take to return its identity.
 const ASK_LIMIT: Duration = Duration::from_secs(15);
-/// Failed comparisons per warning: five minutes.
-const WARN_EVERY: u32 = 60;
 
 /// Asks an index for its identity.
 type Ask = Arc<dyn Fn() -> BoxFuture<'static, Result<String, TargetError>> + Send + Sync>;
@@ -111,30 +113,27 @@ async fn ask_again(
     writes: impl Fn() -> bool + Send + Sync + 'static,
     database: Database,
 ) {
-    for failures in 1_u32.. {
-        tokio::time::sleep(AGAIN).await;
-        let Some(index) = index.upgrade() else { return };
+    let effect = "the search index was not compared yet; Postgres searches alone";
+    retry_with_warnings(RETRY, effect, || async {
+        let Some(index) = index.upgrade() else { return ControlFlow::Break(()) };
         let compared = match SCHEMA.session(&database).await {
             Ok(session) => identity.compare(&session, writes()).await,
             Err(error) => Err(CompareError::Start(error.into())),
         };
         match compared {
-            Ok(()) => return index.closed.store(false, Ordering::Release),
-            Err(CompareError::Index(error)) if failures.is_multiple_of(WARN_EVERY) => {
-                tracing::warn!(%error, "the search index still does not respond; Postgres answers searches alone");
-            }
-            Err(CompareError::Index(error)) => {
-                tracing::debug!(%error, "the search index still does not respond");
+            Ok(()) => {
+                index.closed.store(false, Ordering::Release);
+                ControlFlow::Break(())
             }
             Err(CompareError::Start(error @ StartError::OtherIndex { .. })) => {
                 tracing::error!(%error, "the service does not use this index; start it with the recorded one");
-                return;
+                ControlFlow::Break(())
             }
-            Err(CompareError::Start(error)) => {
-                tracing::warn!(%error, "the search index could not be compared with the database");
-            }
+            Err(CompareError::Index(error)) => ControlFlow::Continue(error.to_string()),
+            Err(CompareError::Start(error)) => ControlFlow::Continue(error.to_string()),
         }
-    }
+    })
+    .await;
 }
 
 /// An index that is used only after its identity was compared with the database.

@@ -74,7 +74,7 @@ impl Index {
     }
 
     /// Like [`Self::known_as`], for an index that has to be asked. One that does not respond does not
-    /// stop the start; the service does not use it before it has answered and was compared.
+    /// stop the start; the service does not use it before it has responded and was compared.
     pub fn identified_by<F>(
         self,
         ask: impl Fn() -> F + Send + Sync + 'static,
@@ -163,10 +163,10 @@ impl Mirrored {
         match tokio::time::timeout(START_LIMIT, self.index.current()).await {
             Ok(Ok(_)) => {}
             Ok(Err(error)) => {
-                tracing::warn!(%error, "the search index does not respond yet; Postgres answers searches alone");
+                tracing::warn!(%error, "the search index does not respond yet; Postgres serves searches alone");
             }
             Err(_) => tracing::warn!(
-                "the search index does not respond yet; Postgres answers searches alone"
+                "the search index does not respond yet; Postgres serves searches alone"
             ),
         }
         if settings.direct {

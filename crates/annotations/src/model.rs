@@ -213,7 +213,7 @@ pub enum IndexState {
     Ok,
     /// It answers, but lacks a note.
     Behind,
-    /// It does not respond; Postgres answered alone.
+    /// It does not respond; Postgres alone served the search.
     Down,
 }
 

@@ -153,7 +153,7 @@ fn check_group(group: Option<&str>) -> Result<(), Refused> {
 fn check_texts(text: &str, tags: &[String]) -> Result<(), Refused> {
     if text.len() > LONGEST_TEXT || text.contains('\0') {
         return Err(Refused::malformed(format!(
-            "the text has {} bytes; it may have {LONGEST_TEXT}, and no NUL",
+            "the text has {} bytes; it must have at most {LONGEST_TEXT}, and no NUL",
             text.len()
         )));
     }
@@ -172,7 +172,7 @@ fn check_texts(text: &str, tags: &[String]) -> Result<(), Refused> {
 fn check_quote(new: &NewAnnotation) -> Result<(), Refused> {
     if new.quote.len() > LONGEST_QUOTE || new.quote.contains('\0') {
         return Err(Refused::malformed(format!(
-            "the quote has {} bytes; it may have {LONGEST_QUOTE}, and no NUL",
+            "the quote has {} bytes; it must have at most {LONGEST_QUOTE}, and no NUL",
             new.quote.len()
         )));
     }

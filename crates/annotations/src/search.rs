@@ -9,8 +9,8 @@
 //! - A user is found by the new name from the commit of a rename on: until the index is known to have
 //!   followed, searches also ask it for the former names, which no other user can have.
 //! - A search does not wait for an index that is much slower than usual, and does not ask it while the
-//!   breaker is open. Then Postgres answers alone. After a search has timed out on the index, the index
-//!   must be quicker than Postgres until it has answered again: an outage delays a few searches, not
+//!   breaker is open. Then Postgres serves searches alone. After a search has timed out on the index, the index
+//!   must be quicker than Postgres until it has responded again: an outage delays a few searches, not
 //!   all.
 //!
 //! # What can go wrong
@@ -57,8 +57,8 @@ impl Annotations {
     }
 
     /// Like `search_page`, for notes that Postgres has counted. An index that returns fewer and no next
-    /// page is behind; so is one that returns only notes that Postgres does not show. Postgres answers
-    /// then.
+    /// page is behind; so is one that returns only notes that Postgres does not show. Postgres serves
+    /// the page then.
     pub async fn search_counted(
         &self,
         viewer: Option<i64>,
@@ -111,7 +111,7 @@ impl Annotations {
         let scope = self.scope(viewer, filter).await?;
         let settings = self.settings();
         let wait = mirrored.latency.wait(settings.index_timeout, settings.index_limit);
-        // In its own task: whether the index answers matters even after this search has stopped waiting.
+        // In its own task: whether the index responds matters even after this search has stopped waiting.
         let (this, queries) = (self.clone(), queries(filter, scope, page));
         let trusted = mirrored.breaker.is_trusted();
         let asking = tokio::spawn(async move { this.ask(&queries).await });
@@ -148,7 +148,7 @@ impl Annotations {
         let reach = Reach { before: page.cursor, ..Reach::of(page) };
         let Rows { rows, end } = self.find(viewer, filter, reach).await?;
         let away = self.0.mirrored.as_ref().is_some_and(|mirrored| mirrored.breaker.is_open());
-        // An index that does not respond now may answer for the next page. One that lacks a note would
+        // An index that does not respond now may respond for the next page. One that lacks a note would
         // lack it there, too.
         let alone = index == IndexState::Behind;
         let next = end.map(|end| Cursor { alone, ..end });
@@ -175,7 +175,7 @@ impl Annotations {
         };
         if probe.report(hits.is_some(), Instant::now()) {
             tracing::warn!(
-                "the breaker of the search index opened after repeated failures; Postgres answers searches alone"
+                "the breaker of the search index opened after repeated failures; Postgres serves searches alone"
             );
         }
         hits

@@ -1,11 +1,13 @@
 //! The handle that HTTP, workers and commands share.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold::Leasehold;
 use leasehold::admin::By;
 use leasehold::link::Param;
+use leasehold::service::retry;
+use leasehold::{Backoff, Leasehold};
 use tokio_postgres::Row;
 
 use crate::cursor::Seal;
@@ -23,7 +25,7 @@ const WORD_SESSIONS: usize = 2;
 /// Sessions for searches of Postgres alone by tag, conversation or kind.
 const FILTER_SESSIONS: usize = 3;
 /// How often a process that only searches the index checks whether it may write.
-const TAKE_OVER_EVERY: Duration = Duration::from_secs(1);
+const TAKE_OVER: Backoff = Backoff::doubling(Duration::from_secs(1), Duration::from_secs(1));
 
 /// The annotation service on one database and one index. Cheap to clone.
 #[derive(Clone)]
@@ -42,7 +44,7 @@ pub(crate) struct Inner {
 
 impl Annotations {
     /// Starts the service. The schema must exist: see [`crate::migrate`]. Without an index Postgres
-    /// answers every search.
+    /// serves every search.
     pub async fn start(
         engine: Leasehold,
         index: Option<crate::Index>,
@@ -106,13 +108,19 @@ impl Annotations {
     /// Never completes without an index. Pass a worker to [`crate::index_worker`] then.
     pub async fn becomes_writer(&self) {
         let Some(mirrored) = &self.0.mirrored else { return std::future::pending().await };
-        while !mirrored.writes() {
-            tokio::time::sleep(TAKE_OVER_EVERY).await;
+        if !mirrored.writes() {
+            retry(TAKE_OVER, || {
+                std::future::ready(match mirrored.writes() {
+                    true => ControlFlow::Break(()),
+                    false => ControlFlow::Continue(()),
+                })
+            })
+            .await;
         }
         mirrored.begin(&self.0.engine, &self.0.settings).await;
     }
 
-    /// Returns whether the database answers; for health checks.
+    /// Returns whether the database responds; for health checks.
     pub async fn is_healthy(&self) -> bool {
         self.rows("select 1", &[]).await.is_ok()
     }

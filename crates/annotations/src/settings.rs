@@ -19,10 +19,10 @@ pub struct Settings {
     pub limits: Limits,
     /// Allows its bearer to re-index and move groups. Default: none.
     pub operator_token: Option<Token>,
-    /// The longest that a search waits for the index before Postgres answers alone. Longer: more responses
+    /// The longest that a search waits for the index before Postgres serves searches alone. Longer: more responses
     /// from a slow index. Shorter: fewer users wait for one that is down. Default: 800 ms.
     pub index_limit: Duration,
-    /// The least time that a search waits for the index before Postgres answers alone. A search waits
+    /// The least time that a search waits for the index before Postgres serves searches alone. A search waits
     /// four times as long as the index usually takes, if that is longer. Longer: users do not notice a
     /// slow moment of the index. Shorter: they do not notice an outage.
     ///

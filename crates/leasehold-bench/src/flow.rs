@@ -143,6 +143,6 @@ async fn raw_flow(server: &BenchServer, jobs: u64, span: u64) -> Result<Rates> {
         }
     }
     producing.await??;
-    let mark = |place: usize| marks.get(place).copied().flatten().context("a mark was not reached");
+    let mark = |at: usize| marks.get(at).copied().flatten().context("a mark was not reached");
     Ok(rates(jobs, span, mark(0)?, mark(1)?, mark(2)?, mark(3)?))
 }

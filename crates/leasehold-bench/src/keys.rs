@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use leasehold::database::Session;
 use leasehold::{Leasehold, State};
-use tokio::sync::oneshot;
 use tokio_postgres::types::{Json, Type};
+use tokio_util::sync::CancellationToken;
 
 use leasehold_server::bench::ours::{self, Noop};
 use leasehold_server::bench::report::{Report, whole};
@@ -49,14 +49,15 @@ pub async fn run(server: &BenchServer, args: &Args) -> Result<Report> {
     ours::set_up(&session, false).await?;
     let engine = Leasehold::connect(&server.url).await?;
     let ran = Arc::new(AtomicU64::new(0));
-    let (stop, stopped) = oneshot::channel::<()>();
+    let stop = CancellationToken::new();
     let worker =
         engine.worker_with(Arc::clone(&ran)).name("bench").queue("bench", args.slots).handle(
             async |_: Noop, State(ran): State<Arc<AtomicU64>>| {
                 ran.fetch_add(1, Ordering::Relaxed);
             },
         );
-    let working = tokio::spawn(worker.run_until(async move { drop(stopped.await) }));
+    let working = tokio::spawn(worker.run_until(stop.clone().cancelled_owned()));
+    let stop = stop.drop_guard();
 
     let began = Instant::now();
     let end = began + Duration::from_secs(args.seconds);
@@ -108,7 +109,7 @@ async fn produce(session: &Session, args: &Args, next: &AtomicU64, end: Instant)
 async fn keys(session: &Session) -> Result<u64> {
     let rows =
         session.query_typed("select count(*) from leasehold_internal.idempotency_key", &[]).await?;
-    let count: i64 = rows.first().context("no answer")?.get(0);
+    let count: i64 = rows.first().context("the statement returned no row")?.get(0);
     Ok(u64::try_from(count).unwrap_or(0))
 }
 

@@ -13,6 +13,8 @@
 
 mod claim;
 mod flow;
+#[cfg(test)]
+mod help;
 mod keys;
 mod latency;
 mod load;

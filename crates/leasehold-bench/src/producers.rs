@@ -6,11 +6,12 @@
 //! the producers alone.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use leasehold::database::{Database, Session};
+use tokio_util::sync::CancellationToken;
 
 use leasehold_server::bench::report::Report;
 use leasehold_server::bench::server::{BenchServer, checkpoint};
@@ -120,18 +121,16 @@ async fn round(
     if kind == Kind::Idle {
         listener.batch_execute("select leasehold_internal.begin_idle('bench')").await?;
     }
-    let over = Arc::new(AtomicBool::new(false));
+    let stop = CancellationToken::new();
     let mut sessions = Vec::new();
     for _ in 0..producers {
         sessions.push(server.session().await?);
     }
     let began = Instant::now();
-    let tasks: Vec<_> = sessions
-        .into_iter()
-        .map(|session| tokio::spawn(store(session, Arc::clone(&over))))
-        .collect();
+    let tasks: Vec<_> =
+        sessions.into_iter().map(|session| tokio::spawn(store(session, stop.clone()))).collect();
     tokio::time::sleep(Duration::from_secs(seconds)).await;
-    over.store(true, Ordering::Relaxed);
+    stop.cancel();
     let mut stored = 0u64;
     for task in tasks {
         stored += task.await??;
@@ -143,12 +142,12 @@ async fn round(
     Ok(Figures { rate, woken })
 }
 
-async fn store(session: Session, over: Arc<AtomicBool>) -> Result<u64> {
+async fn store(session: Session, stop: CancellationToken) -> Result<u64> {
     let insert = session
         .prepare("insert into leasehold.job (queue, name, kwargs) values ('bench', 'noop', '{}')")
         .await?;
     let mut stored = 0;
-    while !over.load(Ordering::Relaxed) {
+    while !stop.is_cancelled() {
         session.execute(&insert, &[]).await.context("a job was not stored")?;
         stored += 1;
     }

@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn response_is_for_other_origins_only_if_it_says_so() {
+    fn response_is_for_other_origins_only_with_its_own_header() {
         let mut map = HeaderMap::new();
         add_security_headers(&mut map, false);
         assert_eq!(map[CROSS_ORIGIN_RESOURCE_POLICY], "same-origin");

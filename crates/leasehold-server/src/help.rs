@@ -127,34 +127,6 @@ mod tests {
         phrases.iter().find(|phrase| words.contains(&format!(" {phrase} ")))
     }
 
-    /// Returns the string literals of a source, without its comments and its tests.
-    fn literals(source: &str) -> Vec<String> {
-        let code = source.split("#[cfg(test)]").next().unwrap_or_default();
-        let lines = code.lines().filter(|line| !line.trim_start().starts_with("//"));
-        let code = lines.collect::<Vec<_>>().join("\n").replace("\\\"", "'");
-        code.split('"').skip(1).step_by(2).map(str::to_owned).collect()
-    }
-
-    #[test]
-    fn errors_and_pages_use_no_avoided_word() {
-        let mut open = vec![std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src")];
-        let (mut read, phrases) = (0, phrases());
-        while let Some(path) = open.pop() {
-            if path.is_dir() {
-                let entries = std::fs::read_dir(&path).expect("a folder");
-                open.extend(entries.map(|entry| entry.expect("an entry").path()));
-                continue;
-            }
-            let source = std::fs::read_to_string(&path).expect("text");
-            for text in literals(&source) {
-                read += 1;
-                let found = avoided(&phrases, &text);
-                assert_eq!(found, None, "{}: {text:?}", path.display());
-            }
-        }
-        assert!(read > 2000, "only {read} texts were read");
-    }
-
     #[test]
     fn every_command_and_option_has_a_help_text() {
         each_command(&Cli::command(), "", &mut |path, command| {

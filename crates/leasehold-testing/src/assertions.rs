@@ -106,7 +106,7 @@ impl TestEngine {
         let sql = "select id, name, queue, kwargs::text from leasehold.job \
                     where not held order by id limit $1";
         let Ok(rows) = client.query(sql, &[&NAMED]).await else {
-            return "unknown, the database does not answer".to_owned();
+            return "unknown, the database does not respond".to_owned();
         };
         let jobs: Vec<String> = rows
             .iter()

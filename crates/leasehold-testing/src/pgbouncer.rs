@@ -8,7 +8,7 @@
 //! - It dies with the process that started it, like [`crate::postgres`].
 //!
 //! # What can go wrong
-//! - PgBouncer is not installed, or refuses its settings: the error says so and quotes its log.
+//! - PgBouncer is not installed, or refuses its settings: the error quotes its log.
 
 use std::fs;
 use std::io;
@@ -89,7 +89,7 @@ impl PgBouncer {
             }
             match supervisor.ended()? {
                 Some(status) => break status.to_string(),
-                None if Instant::now() >= deadline => break "it does not answer".to_owned(),
+                None if Instant::now() >= deadline => break "it accepts no connection".to_owned(),
                 None => process::pause(Duration::from_millis(10)),
             }
         };

@@ -6,7 +6,7 @@
 //! - It dies with the process that started it, like [`crate::postgres`].
 //!
 //! # What can go wrong
-//! - Redis is not installed, or refuses its settings: the error says so and quotes its log.
+//! - Redis is not installed, or refuses its settings: the error quotes its log.
 
 use std::fs;
 use std::io;
@@ -92,7 +92,7 @@ impl PrivateRedis {
             }
             match supervisor.ended()? {
                 Some(status) => break status.to_string(),
-                None if Instant::now() >= deadline => break "it does not answer".to_owned(),
+                None if Instant::now() >= deadline => break "it does not respond".to_owned(),
                 None => process::pause(Duration::from_millis(10)),
             }
         };

@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn waits_grow_from_failure_to_failure_and_begin_anew_after_a_success() {
+    fn waits_begin_anew_after_a_success() {
         let backoff = Backoff::doubling(Duration::from_millis(1), Duration::from_millis(100));
         let mut waits = backoff.jitter(Jitter::None).waits();
         let mut next = || waits.next_wait().as_millis();

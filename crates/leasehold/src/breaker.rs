@@ -154,7 +154,7 @@ impl BreakerPermit<'_> {
         self.is_probe
     }
 
-    /// Returns true if the breaker was opened since the call began: its failure is no news.
+    /// Returns true if the breaker was opened since the call began: its failure must not count again.
     pub fn is_late(&self) -> bool {
         self.openings < self.breaker.state().openings
     }
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn breaker_opens_at_five_failures_of_ten_and_closes_when_a_probe_succeeds() {
+    fn breaker_lets_one_probe_through_until_one_succeeds() {
         let (breaker, start) = (Breaker::new(5, 10, PAUSE), Instant::now());
         for call in 0..10 {
             assert!(attempt(&breaker, call % 2 == 0, start), "closed at call {call}");

@@ -20,7 +20,7 @@ pub enum SchemaCheck {
     /// Applies missing migrations first: for development, tests and small deployments. On a current schema
     /// it needs no right to create anything.
     Migrate,
-    /// Does not look. A call fails later if the schema does not fit.
+    /// Does not check. A call fails later if the schema does not fit.
     None,
 }
 

@@ -7,8 +7,8 @@
 pub fn point(name: &str) {
     let Ok(plan) = std::env::var("LEASEHOLD_CHAOS") else { return };
     for step in plan.split(',') {
-        if let Some((place, action)) = step.split_once('=')
-            && place == name
+        if let Some((step, action)) = step.split_once('=')
+            && step == name
         {
             match action {
                 "panic" => panic!("chaos at {name}"),

@@ -160,8 +160,8 @@ pub enum EnqueueError {
 }
 
 impl EnqueueError {
-    /// Returns true without a reply, or if the session was useless: the same enqueue may succeed a
-    /// moment later.
+    /// Returns true if no reply came or the session could not be used: repeating the enqueue may
+    /// succeed.
     pub(crate) fn may_repeat(&self) -> bool {
         match self {
             Self::Database(error) => error.as_db_error().is_none() || ends_session(error),

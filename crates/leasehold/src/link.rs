@@ -4,7 +4,7 @@
 //! - The server stops: the call fails, the link drops the session, the next call opens a new one.
 //!   The caller spaces attempts to connect, with jitter.
 //! - The server does not reply: the call ends at its limit and the session is closed, because a late
-//!   reply must never be taken for that of a later call. What became of the statement is then unknown;
+//!   reply must never be taken for that of a later call. The effect of the statement is then unknown;
 //!   callers ask `recover_claim` or `explain_finish`.
 //! - The server replies, but the session is useless: it accepts no writes since a failover, it lost its
 //!   prepared statements to a pooler, or its server is shutting down. The link drops the session too,
@@ -185,7 +185,7 @@ const STUCK_AFTER: Duration = Duration::from_millis(500);
 /// - A stream with nothing in flight takes the link with the fewest statements, so it waits for another
 ///   stream only if every link is busy.
 /// - A stream that gets no reply for [`STUCK_AFTER`] sends its next statements on another link. Those that
-///   wait behind the stuck one fail as without a reply: the caller asks what became of them, and sends them
+///   wait behind the stuck one fail as without a reply: the caller queries their outcome, and sends them
 ///   again on the other link. The server may still run them later, so only fenced statements belong here.
 pub(crate) struct Stream {
     links: Arc<Links>,

@@ -20,7 +20,7 @@ use crate::worker::{Ctx, JobError};
 pub enum Step<T> {
     /// No attempt began it before: do it, then call [`Started::finish`].
     First(Started),
-    /// An earlier attempt began it and did not finish: find out what became of it, then finish or
+    /// An earlier attempt began it and did not finish: find out from the outside system whether it took effect, then finish or
     /// forget it.
     Unfinished(Started),
     /// Done before, with this result.
@@ -44,10 +44,15 @@ pub enum OnceError {
     #[error("{0}")]
     Effect(JobError),
     /// No connection was free in time.
-    #[error("the mark of the step could not be reached: {0}; the attempt may run again")]
+    #[error(
+        "no connection for the once-marker: {0}; fail the attempt, the next one reads the marker"
+    )]
     NoConnection(#[from] deadpool_postgres::PoolError),
-    /// The mark was not read or written.
-    #[error("the mark of the step was not read or written: {}", describe(.0))]
+    /// The once-marker was not read or written.
+    #[error(
+        "the once-marker could not be read or written: {}; fail the attempt, the next one reads the marker",
+        describe(.0)
+    )]
     Database(#[from] tokio_postgres::Error),
     /// The result of the step is no JSON, or does not fit the type.
     #[error("the result of the step cannot be kept as JSON: {0}")]

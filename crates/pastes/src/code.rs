@@ -22,7 +22,7 @@ pub struct ShortCode(Box<str>);
 
 /// Why a text is no short code.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a code has 1 to {LONGEST_CODE} letters, digits, dashes and underscores")]
+#[error("a code must have 1 to {LONGEST_CODE} letters, digits, dashes and underscores")]
 pub struct BadCode;
 
 impl ShortCode {

@@ -54,7 +54,7 @@ impl Pastes {
                 }
             }
         }
-        Err(Unavailable::Reply("no free code was found").into())
+        Err(Unavailable::Reply("no unused code was found; try again").into())
     }
 
     fn check(&self, mut new: NewPaste) -> Result<Draft, CreateError> {

@@ -22,7 +22,7 @@ pub enum CreateError {
     BadExpiry { least: Duration, most: Duration },
     #[error("the language {0:?} is not known")]
     BadLanguage(String),
-    #[error("an idempotency key has 1 to 200 printable characters")]
+    #[error("an idempotency key must have 1 to 200 printable characters")]
     BadKey,
     #[error("this idempotency key was sent with another paste; send a new key with a new paste")]
     KeyReused,
@@ -71,7 +71,7 @@ pub enum OperateError {
     /// The name now belongs to another paste than the one that the operator means.
     #[error("another paste has this name now; nothing was taken down")]
     AnotherPaste,
-    #[error("a content hash is 64 hexadecimal digits")]
+    #[error("a content hash must have 64 hexadecimal digits")]
     BadHash,
     #[error("the database does not respond")]
     Unavailable(#[source] Unavailable),

@@ -66,7 +66,7 @@ impl Pastes {
         let sql = "select pastes.repeat_deletions(make_interval(days => 1), 10000)";
         self.0.sessions.query(sql, &[]).await?;
         if report.deleted + report.unknown > 0 {
-            tracing::info!(?report, "orphan check");
+            tracing::info!(?report, "the orphan check ended");
         }
         Ok(report)
     }

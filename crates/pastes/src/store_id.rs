@@ -12,9 +12,12 @@
 //! - The store does not respond: the service starts anyway, because creating works without a store. It
 //!   does not use the store before it has compared the ids.
 
+use std::ops::ControlFlow;
 use std::time::Duration;
 
+use leasehold::Backoff;
 use leasehold::database::Database;
+use leasehold::service::retry_with_warnings;
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 use uuid::Uuid;
@@ -25,10 +28,9 @@ use crate::store::{Store, StoreError};
 
 /// How long one statement may take.
 const CALL_LIMIT: Duration = Duration::from_secs(30);
-/// How long to wait before asking a store again that did not respond.
-const RETRY_AFTER: Duration = Duration::from_secs(5);
-/// Failed comparisons per warning: five minutes.
-const WARN_EVERY: u32 = 60;
+/// The wait before asking a store again that did not respond. Its jitter keeps processes that lost the store
+/// together from asking together.
+const RETRY: Backoff = Backoff::doubling(Duration::from_secs(5), Duration::from_secs(5));
 
 /// Compares the store with the database. Returns an error if they do not belong together. A store that
 /// does not respond is closed, and compared in the background until it does.
@@ -47,26 +49,23 @@ pub async fn compare_or_close(database: &Database, store: &Store) -> Result<(), 
 
 /// Retries until the store has been compared or its last handle is dropped.
 async fn compare_later(database: Database, store: crate::store::WeakStore) {
-    for failures in 1_u32.. {
-        tokio::time::sleep(RETRY_AFTER).await;
-        let Some(store) = store.upgrade() else { return };
+    let effect = "the store was not compared yet; no paste is uploaded or read";
+    retry_with_warnings(RETRY, effect, || async {
+        let Some(store) = store.upgrade() else { return ControlFlow::Break(()) };
         match compare(&database, &store).await {
-            Ok(()) => return store.open(),
-            Err(CompareError::Store(error)) if failures.is_multiple_of(WARN_EVERY) => {
-                tracing::warn!(%error, "the store still does not respond; no paste is uploaded or read");
-            }
-            Err(CompareError::Store(error)) => {
-                tracing::debug!(%error, "the store still does not respond");
+            Ok(()) => {
+                store.open();
+                ControlFlow::Break(())
             }
             Err(CompareError::Start(error @ StartError::AnotherStore { .. })) => {
                 tracing::error!(%error, "the store is not used; start the service with the store of its database");
-                return;
+                ControlFlow::Break(())
             }
-            Err(CompareError::Start(error)) => {
-                tracing::warn!(%error, "the store was not compared; trying again");
-            }
+            Err(CompareError::Store(error)) => ControlFlow::Continue(error.to_string()),
+            Err(CompareError::Start(error)) => ControlFlow::Continue(error.to_string()),
         }
-    }
+    })
+    .await;
 }
 
 /// Why the comparison did not succeed.

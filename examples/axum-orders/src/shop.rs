@@ -5,7 +5,7 @@ use std::future::Future;
 use leasehold::Leasehold;
 use sqlx::PgPool;
 use tokio::net::TcpListener;
-use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
 
 use crate::orders;
 use crate::receipts::{Letterhead, send_receipt};
@@ -52,35 +52,29 @@ impl Shop {
         stop: impl Future<Output = ()>,
     ) -> Result<(), Problem> {
         // One stop for both. When either half ends, for any reason, the other ends too.
-        let (stop_both, stopping) = watch::channel(false);
-        let stopped = |mut stopping: watch::Receiver<bool>| async move {
-            // An error means that the sender is gone, which is a stop as well.
-            let _ = stopping.wait_for(|stop| *stop).await;
-        };
+        let stopping = CancellationToken::new();
         let server = axum::serve(listener, orders::routes(self.pool))
-            .with_graceful_shutdown(stopped(stopping.clone()));
+            .with_graceful_shutdown(stopping.clone().cancelled_owned());
         let worker = self
             .leasehold
             .worker_with(Letterhead("The Tea Shop".to_owned()))
             .name("axum-orders")
             .handle(send_receipt)
-            .run_until(stopped(stopping));
+            .run_until(stopping.clone().cancelled_owned());
 
         let serving = async {
             let served = server.await.map_err(Problem::from);
-            let _ = stop_both.send(true);
+            stopping.cancel();
             served
         };
         let working = async {
             let worked = worker.await.map_err(Problem::from);
-            let _ = stop_both.send(true);
+            stopping.cancel();
             worked
         };
         let waiting = async {
-            let mut ended = stop_both.subscribe();
-            tokio::select! {
-                () = stop => { let _ = stop_both.send(true); }
-                _ = ended.wait_for(|stop| *stop) => {}
+            if stopping.run_until_cancelled(stop).await.is_some() {
+                stopping.cancel();
             }
         };
         let (served, worked, ()) = tokio::join!(serving, working, waiting);

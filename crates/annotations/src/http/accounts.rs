@@ -7,7 +7,7 @@ use utoipa::ToSchema;
 
 use super::errors::Failure;
 use super::groups::GroupJson;
-use super::web::{Answer, Shared, answer, empty, segment};
+use super::web::{HandlerResult, Shared, answer, empty, segment};
 use crate::error::Refused;
 use crate::model::User;
 
@@ -70,7 +70,7 @@ impl From<User> for Account {
 /// may join it.
 #[utoipa::path(get, path = "/api/profile", tag = "accounts", operation_id = "profile",
     responses((status = 200, description = "The user, and their groups", body = Profile)), security((), ("token" = [])))]
-pub async fn profile(State(web): State<Shared>, request: Request) -> Answer {
+pub async fn profile(State(web): State<Shared>, request: Request) -> HandlerResult {
     web.admit_read(&request)?;
     let viewer = web.viewer(request.headers()).await?;
     let is_elsewhere = web.allowed_origin(request.headers()).is_some();
@@ -87,7 +87,7 @@ pub async fn profile(State(web): State<Shared>, request: Request) -> Answer {
 /// Creates an account, if the settings allow it.
 #[utoipa::path(post, path = "/api/users", tag = "accounts", operation_id = "signUp", request_body = NewUser,
     responses((status = 201, description = "Created; the token is shown only now", body = SignedUp)))]
-pub async fn sign_up(State(web): State<Shared>, request: Request) -> Answer {
+pub async fn sign_up(State(web): State<Shared>, request: Request) -> HandlerResult {
     web.admit_save(&request)?;
     if !web.annotations.settings().sign_up {
         return Err(Failure::NoSignUp);
@@ -102,7 +102,7 @@ pub async fn sign_up(State(web): State<Shared>, request: Request) -> Answer {
 #[utoipa::path(patch, path = "/api/users/{name}", tag = "accounts", operation_id = "changeUser",
     params(("name" = String, Path, pattern = "^[a-z0-9][a-z0-9_.-]{1,29}$")), request_body = ChangeUser,
     responses((status = 200, description = "The account after the change", body = Account)), security(("token" = [])))]
-pub async fn change_user(State(web): State<Shared>, request: Request) -> Answer {
+pub async fn change_user(State(web): State<Shared>, request: Request) -> HandlerResult {
     web.admit_save(&request)?;
     let name = segment(&request, 2)?;
     let (parts, body) = request.into_parts();
@@ -119,7 +119,7 @@ pub async fn change_user(State(web): State<Shared>, request: Request) -> Answer 
 #[utoipa::path(delete, path = "/api/users/{name}", tag = "accounts", operation_id = "deleteUser",
     params(("name" = String, Path, pattern = "^[a-z0-9][a-z0-9_.-]{1,29}$")),
     responses((status = 204, description = "The account is deleted; a job deletes its notes")), security(("token" = [])))]
-pub async fn delete_user(State(web): State<Shared>, request: Request) -> Answer {
+pub async fn delete_user(State(web): State<Shared>, request: Request) -> HandlerResult {
     web.admit_save(&request)?;
     let name = segment(&request, 2)?;
     let author = web.author(request.headers()).await?;

@@ -10,7 +10,7 @@ use serde_json::value::{RawValue, to_raw_value};
 
 use super::errors::Failure;
 use super::precondition::{etag, if_match};
-use super::web::{Answer, Shared, answer, empty, given, id_in, query};
+use super::web::{HandlerResult, Shared, answer, empty, given, id_in, query};
 use super::wire::{AnnotationJson, ChangeAnnotation, CountsJson, CreateAnnotation, SearchAnswer};
 use crate::id::AnnotationId;
 use crate::model::{Annotation, Cursor, Filter, Found, Kind, Page};
@@ -29,7 +29,7 @@ const LONGEST_QUERY: usize = 200;
     params(("Idempotency-Key" = Option<String>, Header, description = "A repeated request with this key returns the first note and `Idempotent-Replayed: true`; one with another request is refused.", min_length = 1, max_length = 200, pattern = "^[!-~]([ -~]{0,198}[!-~])?$")),
     responses((status = 201, description = "Created, now or by an earlier request with this key", body = AnnotationJson, headers(("Location" = String)))),
     security(("token" = [])))]
-pub async fn create(State(web): State<Shared>, request: Request) -> Answer {
+pub async fn create(State(web): State<Shared>, request: Request) -> HandlerResult {
     web.admit_save(&request)?;
     let (parts, body) = request.into_parts();
     let author = web.note_author(&parts.headers).await?;
@@ -64,7 +64,7 @@ fn idempotency_key(headers: &HeaderMap) -> Result<Option<String>, Failure> {
     params(("key" = String, Path, pattern = "^[0-9A-Za-z]{22}$")),
     responses((status = 200, description = "The note", body = AnnotationJson, headers(("ETag" = String, description = "Its version, for If-Match")))),
     security((), ("token" = [])))]
-pub async fn read(State(web): State<Shared>, request: Request) -> Answer {
+pub async fn read(State(web): State<Shared>, request: Request) -> HandlerResult {
     web.admit_read(&request)?;
     let id = id_in(&request, 2)?;
     let viewer = web.viewer(request.headers()).await?.id();
@@ -73,7 +73,7 @@ pub async fn read(State(web): State<Shared>, request: Request) -> Answer {
 }
 
 /// Returns a note, with its version as `ETag`.
-fn shown(web: &Shared, row: &Annotation, viewer: Option<i64>) -> Answer {
+fn shown(web: &Shared, row: &Annotation, viewer: Option<i64>) -> HandlerResult {
     let mut response = answer(StatusCode::OK, &AnnotationJson::of(web, row, viewer))?;
     response.headers_mut().insert(header::ETAG, etag(row.version));
     Ok(response)
@@ -86,7 +86,7 @@ fn shown(web: &Shared, row: &Annotation, viewer: Option<i64>) -> Answer {
     request_body = ChangeAnnotation,
     responses((status = 200, description = "The note after the change", body = AnnotationJson, headers(("ETag" = String, description = "Its version, for If-Match")))),
     security(("token" = [])))]
-pub async fn change(State(web): State<Shared>, request: Request) -> Answer {
+pub async fn change(State(web): State<Shared>, request: Request) -> HandlerResult {
     web.admit_save(&request)?;
     let id = id_in(&request, 2)?;
     let (parts, body) = request.into_parts();
@@ -106,7 +106,7 @@ pub async fn change(State(web): State<Shared>, request: Request) -> Answer {
         ("If-Match" = Option<String>, Header, description = "The ETag that you have seen. If the note was changed since, nothing is done.", pattern = "^(\\*|\"[0-9]{1,18}\")$")),
     responses((status = 204, description = "Deleted")),
     security(("token" = [])))]
-pub async fn delete(State(web): State<Shared>, request: Request) -> Answer {
+pub async fn delete(State(web): State<Shared>, request: Request) -> HandlerResult {
     web.admit_save(&request)?;
     let id = id_in(&request, 2)?;
     let author = web.note_author(request.headers()).await?;
@@ -130,7 +130,7 @@ pub async fn delete(State(web): State<Shared>, request: Request) -> Answer {
         ("cursor" = Option<String>, Query, description = "`next` of the previous response", pattern = "^[0-9a-f]{86}$")),
     responses((status = 200, description = "One page of notes", body = SearchAnswer, headers(("X-Index" = String, description = "ok, behind or down")))),
     security((), ("token" = [])))]
-pub async fn search(State(web): State<Shared>, request: Request) -> Answer {
+pub async fn search(State(web): State<Shared>, request: Request) -> HandlerResult {
     web.admit_read(&request)?;
     let filter = filter_in(&request)?;
     let limit = limit(&request, PAGE, LARGEST_PAGE).map_err(Failure::malformed)?;

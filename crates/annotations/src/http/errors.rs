@@ -18,8 +18,6 @@ pub enum Failure {
     /// A problem that every service can have.
     Common(CommonProblem),
     Refused(Refused),
-    /// A token is needed, and there is none.
-    NoToken,
     /// The token belongs to no user.
     UnknownToken,
     /// Users cannot create accounts for themselves here.
@@ -48,13 +46,13 @@ impl IntoProblem for Failure {
     fn problem(&self) -> ProblemDetails {
         use StatusCode as S;
         match self {
+            // A user of the pages has no token to send.
+            Self::Common(CommonProblem::NoToken) => ProblemDetails {
+                detail: "Log in, or send a token: Authorization: Bearer …".into(),
+                ..CommonProblem::NoToken.problem()
+            },
             Self::Common(problem) => problem.problem(),
             Self::Refused(refused) => refused_problem(refused),
-            Self::NoToken => ProblemDetails::new(
-                S::UNAUTHORIZED,
-                "no_token",
-                "Log in, or send a token: Authorization: Bearer …",
-            ),
             Self::UnknownToken => ProblemDetails::new(
                 S::UNAUTHORIZED,
                 "unknown_token",

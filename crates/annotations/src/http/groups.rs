@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::errors::Failure;
-use super::web::{Answer, Shared, answer, empty, segment};
+use super::web::{HandlerResult, Shared, answer, empty, segment};
 use crate::error::Refused;
 use crate::model::Group;
 
@@ -75,7 +75,7 @@ pub fn group_in(request: &Request) -> Result<String, Failure> {
 /// Lists your groups.
 #[utoipa::path(get, path = "/api/groups", tag = "groups", operation_id = "listGroups",
     responses((status = 200, description = "The public group first", body = Groups)), security((), ("token" = [])))]
-pub async fn groups(State(web): State<Shared>, request: Request) -> Answer {
+pub async fn groups(State(web): State<Shared>, request: Request) -> HandlerResult {
     web.admit_read(&request)?;
     let viewer = web.viewer(request.headers()).await?;
     let groups = web.annotations.groups(viewer.id()).await?;
@@ -85,7 +85,7 @@ pub async fn groups(State(web): State<Shared>, request: Request) -> Answer {
 /// Creates a group.
 #[utoipa::path(post, path = "/api/groups", tag = "groups", operation_id = "makeGroup", request_body = NewGroup,
     responses((status = 201, description = "Created; you are a member", body = GroupJson)), security(("token" = [])))]
-pub async fn make_group(State(web): State<Shared>, request: Request) -> Answer {
+pub async fn make_group(State(web): State<Shared>, request: Request) -> HandlerResult {
     web.admit_save(&request)?;
     let (parts, body) = request.into_parts();
     let author = web.author(&parts.headers).await?;
@@ -99,7 +99,7 @@ pub async fn make_group(State(web): State<Shared>, request: Request) -> Answer {
     params(("id" = String, Path, pattern = "^[0-9A-Za-z]{8,22}$")), request_body = NewMember,
     responses((status = 204, description = "You are a member"), (status = 202, description = "Invited; the user decides")),
     security(("token" = [])))]
-pub async fn add_member(State(web): State<Shared>, request: Request) -> Answer {
+pub async fn add_member(State(web): State<Shared>, request: Request) -> HandlerResult {
     web.admit_save(&request)?;
     let group = group_in(&request)?;
     let (parts, body) = request.into_parts();
@@ -126,7 +126,7 @@ pub fn possible(name: &str) -> &str {
 #[utoipa::path(delete, path = "/api/groups/{id}/members", tag = "groups", operation_id = "leaveGroup",
     params(("id" = String, Path, pattern = "^[0-9A-Za-z]{8,22}$")),
     responses((status = 204, description = "No longer a member")), security(("token" = [])))]
-pub async fn leave_group(State(web): State<Shared>, request: Request) -> Answer {
+pub async fn leave_group(State(web): State<Shared>, request: Request) -> HandlerResult {
     web.admit_save(&request)?;
     let group = group_in(&request)?;
     let (parts, body) = request.into_parts();
@@ -144,7 +144,7 @@ pub async fn leave_group(State(web): State<Shared>, request: Request) -> Answer 
 #[utoipa::path(delete, path = "/api/groups/{id}/members/{name}", tag = "groups", operation_id = "removeMember",
     params(("id" = String, Path, pattern = "^[0-9A-Za-z]{8,22}$"), ("name" = String, Path, pattern = "^[a-z0-9][a-z0-9_.-]{1,29}$")),
     responses((status = 204, description = "No longer a member")), security(("token" = [])))]
-pub async fn remove_member(State(web): State<Shared>, request: Request) -> Answer {
+pub async fn remove_member(State(web): State<Shared>, request: Request) -> HandlerResult {
     web.admit_save(&request)?;
     let (group, name) = (group_in(&request)?, segment(&request, 4)?);
     let author = web.author(request.headers()).await?;
@@ -159,7 +159,7 @@ pub async fn remove_member(State(web): State<Shared>, request: Request) -> Answe
 #[utoipa::path(post, path = "/api/groups/{id}/owner", tag = "groups", operation_id = "handOver",
     params(("id" = String, Path, pattern = "^[0-9A-Za-z]{8,22}$")), request_body = HandOver,
     responses((status = 204, description = "The member owns the group")), security(("token" = [])))]
-pub async fn hand_over(State(web): State<Shared>, request: Request) -> Answer {
+pub async fn hand_over(State(web): State<Shared>, request: Request) -> HandlerResult {
     web.admit_save(&request)?;
     let group = group_in(&request)?;
     let (parts, body) = request.into_parts();
@@ -173,7 +173,7 @@ pub async fn hand_over(State(web): State<Shared>, request: Request) -> Answer {
 #[utoipa::path(post, path = "/api/groups/{id}/move", tag = "groups", operation_id = "moveGroup",
     params(("id" = String, Path, pattern = "^[0-9A-Za-z]{8,22}$")), request_body = MoveGroup,
     responses((status = 204, description = "The members of the other group read the notes from now on")), security(("token" = [])))]
-pub async fn move_group(State(web): State<Shared>, request: Request) -> Answer {
+pub async fn move_group(State(web): State<Shared>, request: Request) -> HandlerResult {
     web.admit_save(&request)?;
     let group = group_in(&request)?;
     let (parts, body) = request.into_parts();

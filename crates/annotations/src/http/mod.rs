@@ -45,7 +45,7 @@ use leasehold_http::problems::CommonProblem;
 use leasehold_http::responses;
 
 use self::errors::Failure;
-use self::web::{Answer, Shared, Web};
+use self::web::{HandlerResult, Shared, Web};
 use crate::assets::ASSETS;
 use crate::service::Annotations;
 
@@ -108,15 +108,15 @@ pub fn router(annotations: Annotations) -> Router {
 }
 
 /// `GET /assets/{name}`
-async fn asset(request: Request) -> Answer {
+async fn asset(request: Request) -> HandlerResult {
     let asset = ASSETS.find(&web::segment(&request, 1)?).ok_or(Failure::NoRoute)?;
     Ok(responses::asset(asset))
 }
 
-/// `GET /healthz`: 200 if the database answers. The index may be down: the service is up then. Not
+/// `GET /healthz`: 200 if the database responds. The index may be down: the service is up then. Not
 /// rate-limited: otherwise the readers behind a proxy would use up what the proxy's own health check
 /// needs.
-async fn health(State(web): State<Shared>) -> Answer {
+async fn health(State(web): State<Shared>) -> HandlerResult {
     Ok(web.health().await)
 }
 

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::errors::Failure;
-use super::web::{Answer, Shared, Web, answer, bearer, segment};
+use super::web::{HandlerResult, Shared, Web, answer, bearer, segment};
 use crate::error::Refused;
 use crate::id::AnnotationId;
 use crate::reindex::{Progress, What};
@@ -85,7 +85,7 @@ fn admit(web: &Web, request: &Request) -> Result<(), Failure> {
     match bearer(request.headers())? {
         Some(shown) if shown.is(wanted) => Ok(()),
         Some(_) => Err(CommonProblem::WrongToken.into()),
-        None => Err(Failure::NoToken),
+        None => Err(CommonProblem::NoToken.into()),
     }
 }
 
@@ -125,7 +125,7 @@ fn what(order: &ReindexRequest) -> Result<What, Failure> {
 #[utoipa::path(post, path = "/api/v1/reindex", tag = "operator", operation_id = "reindex", request_body = ReindexRequest,
     responses((status = 202, description = "Started", body = ReindexProgress), (status = 200, description = "The count of a dry run", body = ReindexProgress)),
     security(("operator" = [])))]
-pub async fn reindex(State(web): State<Shared>, request: Request) -> Answer {
+pub async fn reindex(State(web): State<Shared>, request: Request) -> HandlerResult {
     admit(&web, &request)?;
     let (parts, body) = request.into_parts();
     let order: ReindexRequest = web.json(&parts, body).await?;
@@ -157,7 +157,7 @@ fn number(request: &Request) -> Result<i64, Failure> {
 #[utoipa::path(get, path = "/api/v1/reindex/{id}", tag = "operator", operation_id = "reindexProgress",
     params(("id" = String, Path, pattern = "^[1-9][0-9]{0,17}$")),
     responses((status = 200, description = "The progress", body = ReindexProgress)), security(("operator" = [])))]
-pub async fn progress(State(web): State<Shared>, request: Request) -> Answer {
+pub async fn progress(State(web): State<Shared>, request: Request) -> HandlerResult {
     admit(&web, &request)?;
     let id = number(&request)?;
     answer(StatusCode::OK, &ReindexProgress::from(web.annotations.progress(id).await?))
@@ -167,7 +167,7 @@ pub async fn progress(State(web): State<Shared>, request: Request) -> Answer {
 #[utoipa::path(delete, path = "/api/v1/reindex/{id}", tag = "operator", operation_id = "cancelReindex",
     params(("id" = String, Path, pattern = "^[1-9][0-9]{0,17}$")),
     responses((status = 200, description = "Stopped, or finished before", body = ReindexProgress)), security(("operator" = [])))]
-pub async fn cancel(State(web): State<Shared>, request: Request) -> Answer {
+pub async fn cancel(State(web): State<Shared>, request: Request) -> HandlerResult {
     admit(&web, &request)?;
     let id = number(&request)?;
     web.annotations.cancel_bulk(id).await?;

@@ -14,7 +14,7 @@ use leasehold_http::headers::CROSS_ORIGIN_RESOURCE_POLICY;
 use super::api::{INDEX, filter_in};
 use super::errors::Failure;
 use super::session::page;
-use super::web::{Answer, Shared, Viewer, id_in, query};
+use super::web::{HandlerResult, Shared, Viewer, id_in, query};
 use crate::model::{Annotation, Counts, Cursor, Filter, Found, Kind, Page};
 use crate::pages::{self, Margin, Tab};
 use crate::search::LARGEST_PAGE;
@@ -29,7 +29,7 @@ const BYTES: usize = 1024 * 1024;
 const PREVIEW: usize = 2000;
 
 /// `GET /`
-pub async fn reader(State(web): State<Shared>, request: Request) -> Answer {
+pub async fn reader(State(web): State<Shared>, request: Request) -> HandlerResult {
     web.admit_read(&request)?;
     let cursor = web.cursor(&request)?;
     let held = web.room(&request).await?;
@@ -47,7 +47,7 @@ pub async fn reader(State(web): State<Shared>, request: Request) -> Answer {
 }
 
 /// `GET /margin`: only the notes, for a page that is already open.
-pub async fn fragment(State(web): State<Shared>, request: Request) -> Answer {
+pub async fn fragment(State(web): State<Shared>, request: Request) -> HandlerResult {
     web.admit_read(&request)?;
     let cursor = web.cursor(&request)?;
     let held = web.room(&request).await?;
@@ -63,7 +63,7 @@ pub async fn fragment(State(web): State<Shared>, request: Request) -> Answer {
 }
 
 /// `GET /note/{key}`: all of one note, and the replies to it.
-pub async fn note(State(web): State<Shared>, request: Request) -> Answer {
+pub async fn note(State(web): State<Shared>, request: Request) -> HandlerResult {
     web.admit_read(&request)?;
     let id = id_in(&request, 1)?;
     let cursor = web.cursor(&request)?;
@@ -185,7 +185,7 @@ fn beginnings(replies: &[Annotation], shown: &[Annotation], group: Option<&str>)
 }
 
 /// `GET /embed.js`: for pages of other origins, which the settings must allow.
-pub async fn embed(State(web): State<Shared>, request: Request) -> Answer {
+pub async fn embed(State(web): State<Shared>, request: Request) -> HandlerResult {
     web.admit_read(&request)?;
     let mut response = axum::response::Response::new(axum::body::Body::from(crate::assets::EMBED));
     let map = response.headers_mut();

@@ -11,10 +11,11 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::Response;
 use leasehold_http::body::hold_memory;
 use leasehold_http::headers::NO_STORE;
+use leasehold_http::problems::CommonProblem;
 use leasehold_http::responses;
 
 use super::errors::Failure;
-use super::web::{Answer, Shared, query};
+use super::web::{HandlerResult, Shared, query};
 use crate::error::Refused;
 use crate::id::Token;
 use crate::model::{Group, WORLD};
@@ -32,7 +33,7 @@ fn go_to(place: &'static str) -> Response {
 }
 
 /// `GET /account`
-pub async fn account(State(web): State<Shared>, request: Request) -> Answer {
+pub async fn account(State(web): State<Shared>, request: Request) -> HandlerResult {
     web.admit_read(&request)?;
     let page = query(&request, "page").and_then(|page| page.parse().ok()).unwrap_or(1);
     let (parts, _) = request.into_parts();
@@ -40,7 +41,12 @@ pub async fn account(State(web): State<Shared>, request: Request) -> Answer {
 }
 
 /// Returns the account page, with the error if there is one.
-async fn show(web: &Shared, parts: &Parts, number: usize, wrong: Option<&Refused>) -> Answer {
+async fn show(
+    web: &Shared,
+    parts: &Parts,
+    number: usize,
+    wrong: Option<&Refused>,
+) -> HandlerResult {
     let held = web.room_for(&parts.extensions, &parts.headers).await?;
     let viewer = web.viewer(&parts.headers).await?;
     let mut groups = web.annotations.groups(viewer.id()).await?;
@@ -88,7 +94,7 @@ async fn form(web: &Shared, request: Request) -> Result<(Parts, Form), Failure> 
 }
 
 /// `POST /account/signup`
-pub async fn sign_up(State(web): State<Shared>, request: Request) -> Answer {
+pub async fn sign_up(State(web): State<Shared>, request: Request) -> HandlerResult {
     let (parts, form) = form(&web, request).await?;
     if !web.annotations.settings().sign_up {
         return Err(Failure::NoSignUp);
@@ -109,7 +115,7 @@ pub async fn sign_up(State(web): State<Shared>, request: Request) -> Answer {
 }
 
 /// `POST /account/login`
-pub async fn log_in(State(web): State<Shared>, request: Request) -> Answer {
+pub async fn log_in(State(web): State<Shared>, request: Request) -> HandlerResult {
     let (parts, form) = form(&web, request).await?;
     let session = match Token::parse(form.get("token")) {
         Some(token) => web.annotations.log_in(&token).await?,
@@ -129,7 +135,7 @@ pub async fn log_in(State(web): State<Shared>, request: Request) -> Answer {
 }
 
 /// `POST /account/logout`: ends the session of this browser. The user's tokens stay valid.
-pub async fn log_out(State(web): State<Shared>, request: Request) -> Answer {
+pub async fn log_out(State(web): State<Shared>, request: Request) -> HandlerResult {
     let (parts, _) = form(&web, request).await?;
     if let Some(session) = web.session(&parts.headers) {
         web.annotations.log_out(&session).await?;
@@ -141,10 +147,10 @@ pub async fn log_out(State(web): State<Shared>, request: Request) -> Answer {
 
 /// `POST /account/groups`, `/account/join`, `/account/leave`, `/account/rename`, `/account/delete`, and
 /// the other actions on groups and users.
-pub async fn act(State(web): State<Shared>, request: Request) -> Answer {
+pub async fn act(State(web): State<Shared>, request: Request) -> HandlerResult {
     let what = super::web::segment(&request, 1)?;
     let (parts, form) = form(&web, request).await?;
-    let user = web.viewer(&parts.headers).await?.user.ok_or(Failure::NoToken)?;
+    let user = web.viewer(&parts.headers).await?.user.ok_or(CommonProblem::NoToken)?;
     let notes = &web.annotations;
     let done = match what.as_str() {
         "groups" => {

@@ -27,7 +27,7 @@ use crate::service::Annotations;
 pub use leasehold_http::request::query as given;
 pub use leasehold_http::responses::empty;
 
-pub type Answer = Result<Response, Failure>;
+pub type HandlerResult = Result<Response, Failure>;
 pub type Shared = Arc<Web>;
 
 /// Memory for request bodies.
@@ -122,7 +122,7 @@ impl Web {
         async move { Ok(share.hold(ANSWER, TURN).await?) }
     }
 
-    /// Returns whether the database answers. Asks it at most once per second, however often it is
+    /// Returns whether the database responds. Asks it at most once per second, however often it is
     /// called.
     pub async fn health(&self) -> Response {
         self.health.respond(self.annotations.is_healthy()).await
@@ -156,7 +156,7 @@ impl Web {
     /// Returns the user who changes something of their own, by a token or on our own pages.
     pub async fn author(&self, headers: &HeaderMap) -> Result<User, Failure> {
         let viewer = self.viewer(headers).await?;
-        let user = viewer.user.ok_or(Failure::NoToken)?;
+        let user = viewer.user.ok_or(CommonProblem::NoToken)?;
         if viewer.by_cookie {
             self.own_form(headers)?;
         }
@@ -166,7 +166,7 @@ impl Web {
     /// Returns the author of a note, who may also use a page of an allowed origin.
     pub async fn note_author(&self, headers: &HeaderMap) -> Result<User, Failure> {
         match self.allowed_origin(headers) {
-            Some(_) => self.viewer(headers).await?.user.ok_or(Failure::NoToken),
+            Some(_) => Ok(self.viewer(headers).await?.user.ok_or(CommonProblem::NoToken)?),
             None => self.author(headers).await,
         }
     }
@@ -253,6 +253,6 @@ pub fn query(request: &Request, name: &str) -> Option<String> {
     given(request, name).filter(|value| !value.is_empty())
 }
 
-pub fn answer(status: StatusCode, value: &impl Serialize) -> Answer {
+pub fn answer(status: StatusCode, value: &impl Serialize) -> HandlerResult {
     Ok(leasehold_http::responses::json(status, value)?)
 }

@@ -177,7 +177,7 @@ pub struct SearchAnswer {
     /// The `cursor` of the next page; absent: this is the last one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub next: Option<String>,
-    /// `ok`; `behind`: the index lacks a note; `down`: the database answered alone.
+    /// `ok`; `behind`: the index lacks a note; `down`: the database alone served the search.
     pub index: &'static str,
     /// With `url`: how many notes you may see on that page.
     #[serde(skip_serializing_if = "Option::is_none")]

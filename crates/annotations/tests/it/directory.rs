@@ -136,7 +136,7 @@ async fn f28_index_that_is_down_at_the_start_is_compared_before_use() {
         let index = Index::new(server).identified_by(ask, shown);
         let served =
             Annotations::start(fixture.engine.clone(), Some(index), crate::fixture::settings());
-        let served = served.await.expect("Postgres can answer searches");
+        let served = served.await.expect("Postgres can serve searches");
         let search = async || {
             let found = served.search(None, &on_page(), None, 10).await.unwrap();
             assert_eq!((found.rows.len(), found.index), (1, IndexState::Down));

@@ -136,7 +136,7 @@ impl Fixture {
     }
 
     /// Returns the texts that a user finds by the index, and how many queries that took. Repeats a
-    /// search in which the index was late, because Postgres alone answered it.
+    /// search in which the index was late, because Postgres alone served it.
     pub async fn by_index(&self, viewer: Option<&User>, filter: &Filter) -> (Vec<String>, usize) {
         let viewer = viewer.map(|user| user.id);
         let (mut texts, mut questions) = (Vec::new(), 0);

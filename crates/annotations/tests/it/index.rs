@@ -84,7 +84,7 @@ async fn direct_path_shows_a_save_before_its_job_is_due() {
         until(async || !fixture.texts(None, &words).await.is_empty()).await;
         fixture.notes.delete(&alba, &note.id).await.unwrap();
         assert!(fixture.texts(None, &on_page()).await.is_empty(), "what is gone is gone");
-        // The jobs exist all the same, and find nothing to do.
+        // The jobs exist as well, and find nothing to do.
         assert!(fixture.count("select count(*) from leasehold.job where name = 'index'").await > 0);
         fixture.work_all().await;
         fixture.assert_equal().await;
@@ -93,7 +93,7 @@ async fn direct_path_shows_a_save_before_its_job_is_due() {
 }
 
 #[tokio::test]
-async fn f11_postgres_answers_while_the_index_is_down() {
+async fn f11_postgres_serves_searches_while_the_index_is_down() {
     each_with(Settings { direct: true, ..settings() }, async |fixture| {
         let (alba, bela) = (fixture.user("alba").await, fixture.user("bela").await);
         fixture.note(&alba, "before the outage").await;

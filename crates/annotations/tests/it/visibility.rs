@@ -209,7 +209,7 @@ async fn h14_moved_group_is_read_by_the_other_group_at_once() {
             "and not public"
         );
         fixture.notes.move_group(Some(alba.id), &old.id, &new.id).await.unwrap();
-        for moment in ["at once", "when the rows say so", "when the index says so"] {
+        for moment in ["at once", "once the rows have it", "once the index has it"] {
             assert_hidden(fixture, Some(bela.id), &secret, moment).await;
             assert_hidden(fixture, None, &secret, moment).await;
             let read = fixture.notes.read(Some(carl.id), &secret.id).await.unwrap();
@@ -223,7 +223,7 @@ async fn h14_moved_group_is_read_by_the_other_group_at_once() {
         }
         let left = "select count(*) from annotations.annotation a join annotations.user_group g \
                     on g.id = a.group_id where g.moved_to is not null";
-        assert_eq!(fixture.count(left).await, 0, "every row says so");
+        assert_eq!(fixture.count(left).await, 0, "every row has its new group");
     })
     .await;
 }

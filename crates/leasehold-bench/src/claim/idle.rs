@@ -81,7 +81,7 @@ pub async fn run(server: &BenchServer, args: &Args) -> Result<Report> {
         .number("scan_ms", scan)
         .number("share", share)
         .line(format!("idle, {} finished jobs behind an old snapshot", whole(args.dead as f64)))
-        .line(format!("  a look from the start takes {scan:.0} ms"))
+        .line(format!("  a scan from the start takes {scan:.0} ms"))
         .line(format!("  an idle worker keeps {share:.4} of a session busy"));
     Ok(report)
 }
@@ -95,5 +95,5 @@ async fn active_ms(session: &Session) -> Result<f64> {
             &[],
         )
         .await?;
-    Ok(rows.first().context("no answer")?.get(0))
+    Ok(rows.first().context("the statement returned no row")?.get(0))
 }

@@ -122,7 +122,7 @@ async fn claim(session: &Session, names: &[String], up_to: i32) -> Result<u64> {
             &[(&up_to, Type::INT4), (&names, Type::TEXT_ARRAY)],
         )
         .await?;
-    let count: i64 = rows.first().context("no answer")?.get(0);
+    let count: i64 = rows.first().context("the statement returned no row")?.get(0);
     Ok(u64::try_from(count)?)
 }
 

@@ -6,7 +6,8 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
 use leasehold::{Leasehold, Outcome};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
 
 use super::{Backlog, drain, median};
 use leasehold_server::bench::ours;
@@ -93,8 +94,9 @@ async fn urgent_start(
                 Outcome::Complete
             }
         });
-    let (stop, stopped) = oneshot::channel::<()>();
-    let running = tokio::spawn(worker.run_until(async move { drop(stopped.await) }));
+    let stop = CancellationToken::new();
+    let running = tokio::spawn(worker.run_until(stop.clone().cancelled_owned()));
+    let stop = stop.drop_guard();
     while ran.load(std::sync::atomic::Ordering::Relaxed) < backlog.jobs / 2 {
         ensure!(!running.is_finished(), "the worker ended early");
         tokio::time::sleep(std::time::Duration::from_micros(500)).await;

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use leasehold::database::Session;
 use leasehold::{Leasehold, Outcome};
-use tokio::sync::oneshot;
+use tokio_util::sync::{CancellationToken, DropGuard};
 
 use leasehold_server::bench::ours;
 
@@ -54,7 +54,7 @@ impl Backlog {
 /// A worker whose handlers only count.
 struct Counting {
     ran: Arc<AtomicU64>,
-    stop: oneshot::Sender<()>,
+    stop: DropGuard,
     running: tokio::task::JoinHandle<Result<(), leasehold::WorkerError>>,
 }
 
@@ -69,9 +69,9 @@ impl Counting {
                 async { Outcome::Complete }
             });
         }
-        let (stop, stopped) = oneshot::channel::<()>();
-        let running = tokio::spawn(worker.run_until(async move { drop(stopped.await) }));
-        Self { ran, stop, running }
+        let stop = CancellationToken::new();
+        let running = tokio::spawn(worker.run_until(stop.clone().cancelled_owned()));
+        Self { ran, stop: stop.drop_guard(), running }
     }
 
     fn ran(&self) -> u64 {

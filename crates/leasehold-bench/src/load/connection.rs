@@ -30,7 +30,7 @@ impl Connection {
     pub async fn send_in_time(&mut self, request: &[u8], expect: u16) -> Result<()> {
         tokio::time::timeout(ANSWER, self.send(request, expect))
             .await
-            .with_context(|| format!("no answer within {} s", ANSWER.as_secs()))?
+            .with_context(|| format!("no response within {} s", ANSWER.as_secs()))?
     }
 
     /// Sends a request and checks the status of the response.
@@ -49,7 +49,7 @@ impl Connection {
     pub async fn ask(&mut self, request: &[u8]) -> Result<Answer> {
         let shape = tokio::time::timeout(ANSWER, self.exchange(request))
             .await
-            .with_context(|| format!("no answer within {} s", ANSWER.as_secs()))??;
+            .with_context(|| format!("no response within {} s", ANSWER.as_secs()))??;
         let answer = shape.answer(&self.buffer)?;
         self.take(shape);
         Ok(answer)

@@ -81,7 +81,7 @@ async fn all_connections(load: Load, source: Box<dyn Source>) -> Result<Measured
                 let limit = started + load.warm_up + *time + OVERTIME;
                 tokio::time::timeout_at(limit.into(), connection)
                     .await
-                    .context("the server stopped answering")??;
+                    .context("the server stopped responding")??;
             }
             Until::Requests(_) | Until::Cancelled(_) => connection.await?,
         }

@@ -127,8 +127,8 @@ pub async fn run(server: &BenchServer, args: &Args) -> Result<Report> {
     let bar = progress("laying", args.docs);
     rows::lay(&session, args.docs, args.of_one(), &bar).await?;
     bar.finish_and_clear();
-    let place = scratch.path().join("index");
-    let store = Arc::new(Store::open(args.target, args.opensearch_url.as_deref(), &place).await?);
+    let folder = scratch.path().join("index");
+    let store = Arc::new(Store::open(args.target, args.opensearch_url.as_deref(), &folder).await?);
     let bench = Bench::start(server, session, store, args.settings()).await?;
     checkpoint(&bench.session).await?;
     let setup = started.elapsed();

@@ -53,7 +53,7 @@ struct Switch {
 }
 
 impl Switch {
-    /// Blocks while the store is down, like a server that does not answer; callers have their own
+    /// Blocks while the store is down, like a server that does not respond; callers have their own
     /// timeouts.
     async fn pass(&self) {
         loop {

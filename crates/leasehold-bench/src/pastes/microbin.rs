@@ -52,8 +52,8 @@ impl Service for Microbin {
     }
 
     fn created(&self, answer: &Answer) -> Result<String> {
-        let place = answer.header("location").context("microbin answered without a place")?;
-        let (_, code) = place.rsplit_once('/').context("microbin answered without a name")?;
+        let url = answer.header("location").context("microbin answered without a location")?;
+        let (_, code) = url.rsplit_once('/').context("microbin answered without a name")?;
         Ok(code.to_owned())
     }
 

@@ -105,14 +105,14 @@ async fn one(client: &tokio_postgres::Client, batch: i64) -> Result<u64> {
     let gone = client.prepare(GONE).await?;
     let token: i64 =
         client.query_one("select nextval('bare.claim')", &[]).await.context("no token")?.get(0);
-    let (mut place, mut done) = (jiff::Timestamp::UNIX_EPOCH, 0);
+    let (mut cursor, mut done) = (jiff::Timestamp::UNIX_EPOCH, 0);
     loop {
-        let rows = client.query(&claim, &[&place, &batch, &token]).await?;
+        let rows = client.query(&claim, &[&cursor, &batch, &token]).await?;
         if rows.is_empty() {
             return Ok(done);
         }
         let codes: Vec<&str> = rows.iter().map(|row| row.get(0)).collect();
-        place = rows.iter().map(|row| row.get(1)).max().unwrap_or(place);
+        cursor = rows.iter().map(|row| row.get(1)).max().unwrap_or(cursor);
         let doomed = client.query(&finish, &[&codes, &token]).await?;
         let doomed: Vec<i64> = doomed.iter().map(|row| row.get(0)).collect();
         client.execute(&gone, &[&doomed]).await?;

@@ -3,13 +3,13 @@
 use std::collections::HashSet;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 
 use anyhow::{Context, Result, bail};
 use indicatif::ProgressBar;
 use tokio::sync::oneshot;
+use tokio_util::sync::CancellationToken;
 
 use super::layout::Layout;
 
@@ -48,17 +48,17 @@ pub fn ensure_room(root: &Path, layout: &Layout) -> Result<()> {
 /// Writes objects in the background. Dropping it stops the writers, so that they do not write into a
 /// directory that is being removed.
 pub struct Laying {
-    stop: Arc<AtomicBool>,
+    stop: CancellationToken,
     writers: Option<JoinHandle<()>>,
     ended: oneshot::Receiver<Result<()>>,
 }
 
 impl Laying {
     pub fn start(root: &Path, layout: &Layout, bar: &ProgressBar) -> Result<Self> {
-        let stop = Arc::new(AtomicBool::new(false));
+        let stop = CancellationToken::new();
         let (end, ended) = oneshot::channel();
         let (root, layout, bar) = (root.to_path_buf(), *layout, bar.clone());
-        let stopped = Arc::clone(&stop);
+        let stopped = stop.clone();
         let threads = std::thread::available_parallelism().map_or(2, usize::from);
         let writers = std::thread::Builder::new().spawn(move || {
             let _ = end.send(lay(&root, &layout, threads, &stopped, &bar));
@@ -73,7 +73,7 @@ impl Laying {
 
 impl Drop for Laying {
     fn drop(&mut self) {
-        self.stop.store(true, Ordering::Relaxed);
+        self.stop.cancel();
         if let Some(writers) = self.writers.take() {
             let _ = writers.join();
         }
@@ -85,7 +85,7 @@ fn lay(
     root: &Path,
     layout: &Layout,
     threads: usize,
-    stop: &AtomicBool,
+    stop: &CancellationToken,
     bar: &ProgressBar,
 ) -> Result<()> {
     for folder in 0..4096 {
@@ -98,14 +98,14 @@ fn lay(
                 scope.spawn(|| -> Result<()> {
                     loop {
                         let from = next.fetch_add(CHUNK, Ordering::Relaxed);
-                        if from > layout.contents() || stop.load(Ordering::Relaxed) {
+                        if from > layout.contents() || stop.is_cancelled() {
                             return Ok(());
                         }
                         let to = (from + CHUNK - 1).min(layout.contents());
                         for content in from..=to {
                             let path = root.join(layout.key(content));
                             if let Err(error) = fs::write(&path, layout.object(content)) {
-                                stop.store(true, Ordering::Relaxed);
+                                stop.cancel();
                                 return Err(error).with_context(|| format!("{}", path.display()));
                             }
                         }

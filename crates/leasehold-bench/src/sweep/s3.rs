@@ -126,7 +126,7 @@ impl S3Child {
         self.input.write_all(format!("{}\n", file.display()).as_bytes()).await?;
         let line = tokio::time::timeout(ANSWER, self.output.next_line())
             .await
-            .context("the S3 server does not answer")??
+            .context("the S3 server does not respond")??
             .context("the S3 server has ended")?;
         let words: Vec<&str> = line.split(' ').collect();
         ensure!(words.len() == 3, "the S3 server said {line:?}");

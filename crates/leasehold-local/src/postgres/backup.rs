@@ -21,7 +21,7 @@ pub(super) fn run<E: Send>(
             let runtime = runtime.map_err(|error| format!("cannot start a runtime: {error}"))?;
             runtime.block_on(async {
                 let work = tokio::time::timeout(LIMIT, on_session(server, copy));
-                work.await.map_err(|_| format!("no answer after {} s", LIMIT.as_secs()))?
+                work.await.map_err(|_| format!("no response after {} s", LIMIT.as_secs()))?
             })
         });
         work.join().unwrap_or_else(|_| Err("the copy panicked".to_owned()))

@@ -62,7 +62,7 @@ impl Binaries {
     }
 }
 
-/// Returns every directory worth a look, the preferred first.
+/// Returns the directories that may hold the programs, the preferred first.
 fn candidates() -> Result<Vec<PathBuf>, PostgresError> {
     if let Some(named) = env::var_os("LEASEHOLD_PG_BIN").filter(|value| !value.is_empty()) {
         let named = PathBuf::from(named);

@@ -14,7 +14,7 @@ pub use log::{log_tail, open_log};
 pub use run_as::{NoUnprivilegedUser, RunAs};
 pub use supervisor::Supervisor;
 
-/// Sleeps between two looks at another process. Every caller documents that it blocks.
+/// Sleeps between two checks of another process. Every caller documents that it blocks.
 #[expect(clippy::disallowed_methods, reason = "the system has no event that we could wait for")]
 pub fn pause(time: Duration) {
     std::thread::sleep(time);

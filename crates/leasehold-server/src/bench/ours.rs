@@ -7,7 +7,7 @@ use anyhow::{Context, Result, ensure};
 use leasehold::admin::{By, JobFilter, Jobs, QueueChange, Queues, diagnosis};
 use leasehold::{Job, JobState, Leasehold, State};
 use serde::{Deserialize, Serialize};
-use tokio::sync::oneshot;
+use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::ledger::Ledger;
 
@@ -19,20 +19,20 @@ pub struct Noop {
 
 /// A worker that runs in the background until it is stopped.
 pub struct OurWorker {
-    stop: oneshot::Sender<()>,
+    stop: DropGuard,
     running: tokio::task::JoinHandle<Result<(), leasehold::WorkerError>>,
 }
 
 impl OurWorker {
     pub fn start(engine: &Leasehold, slots: usize, ledger: Arc<Ledger>) -> Self {
-        let (stop, stopped) = oneshot::channel::<()>();
+        let stop = CancellationToken::new();
         let worker = engine
             .worker_with(ledger)
             .name("bench")
             .queue("bench", slots)
             .handle(async |job: Noop, State(ledger): State<Arc<Ledger>>| ledger.ran(job.n));
-        let running = tokio::spawn(worker.run_until(async move { drop(stopped.await) }));
-        Self { stop, running }
+        let running = tokio::spawn(worker.run_until(stop.clone().cancelled_owned()));
+        Self { stop: stop.drop_guard(), running }
     }
 
     pub async fn stop(self) -> Result<()> {
@@ -46,7 +46,7 @@ impl OurWorker {
 pub async fn drained(session: &leasehold::database::Session) -> Result<()> {
     loop {
         let rows = session.query_typed(diagnosis::BENCH_UNFINISHED, &[]).await?;
-        if !rows.first().context("no answer")?.get::<_, bool>(0) {
+        if !rows.first().context("the statement returned no row")?.get::<_, bool>(0) {
             return Ok(());
         }
         tokio::time::sleep(Duration::from_millis(1)).await;

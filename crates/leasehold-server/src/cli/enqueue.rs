@@ -70,7 +70,7 @@ Examples:
   jq -c . order.json | leasehold enqueue order.check - --wait --wait-timeout 1m";
 
 #[derive(Serialize)]
-struct Answer {
+struct EnqueuedRow {
     #[serde(serialize_with = "super::record::as_text")]
     id: i64,
     new: bool,
@@ -129,7 +129,7 @@ pub async fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
             _ => failure,
         })?;
     let id = stored.id().0;
-    let answer = Answer {
+    let answer = EnqueuedRow {
         id,
         new: stored.is_new(),
         key,

@@ -52,7 +52,7 @@ enum Command {
 }
 
 #[derive(Serialize)]
-struct Answer {
+struct SchemaStatus {
     schema: &'static str,
     found: Option<i32>,
     newest: i32,
@@ -64,7 +64,7 @@ struct Answer {
     missing: Vec<String>,
 }
 
-impl Answer {
+impl SchemaStatus {
     fn of(schema: &Schema, status: &Status) -> Self {
         let mut missing: Vec<String> = schema
             .migrations
@@ -159,7 +159,7 @@ async fn up(schema: &Schema, common: &Common) -> Result<(), Failure> {
 async fn status(schema: &Schema, common: &Common) -> Result<(), Failure> {
     let (out, db) = (common.out(), common.bare_db().await?);
     let status = schema.status(db.client()).await?;
-    out.one("migrate", &Answer::of(schema, &status), Answer::text)?;
+    out.one("migrate", &SchemaStatus::of(schema, &status), SchemaStatus::text)?;
     match status.problem() {
         Some(problem) => {
             let mut text = problem.to_string();
@@ -177,14 +177,14 @@ async fn status(schema: &Schema, common: &Common) -> Result<(), Failure> {
 async fn dry_run(schema: &Schema, common: &Common) -> Result<(), Failure> {
     let (out, db) = (common.out(), common.bare_db().await?);
     let status = schema.status(db.client()).await?;
-    let answer = Answer::of(schema, &status);
+    let answer = SchemaStatus::of(schema, &status);
     if let Some(problem @ (SchemaError::New { .. } | SchemaError::Changed { .. })) =
         status.problem()
     {
         return Err(problem.into());
     }
     if !out.is_table() {
-        return out.one("migrate", &answer, Answer::text);
+        return out.one("migrate", &answer, SchemaStatus::text);
     }
     let is_missing = |version: &i32| status.missing.contains(version);
     for migration in schema.migrations.iter().filter(|migration| is_missing(&migration.version)) {

@@ -95,7 +95,7 @@ const LONGEST: u64 = 64 << 20;
 const TRIES: usize = 3;
 
 #[derive(Serialize)]
-struct Answer {
+struct CreatedPaste {
     url: String,
     code: String,
     expires_at: Option<String>,
@@ -161,7 +161,7 @@ async fn paste(args: Args, common: &Common) -> Result<ExitCode, Failure> {
     let (expires_at, delete_token) = (header("x-expires-at"), header("x-delete-token"));
     let url = response.text().await.map_err(lost)?.trim().to_owned();
     let code = url.rsplit('/').next().unwrap_or_default().to_owned();
-    let answer = Answer { url, code, expires_at, delete_token };
+    let answer = CreatedPaste { url, code, expires_at, delete_token };
     out.one("paste", &answer, |answer| answer.url.clone())?;
     if let (true, Some(token)) = (out.is_table(), &answer.delete_token) {
         let code = one_line(&answer.code, 40);

@@ -101,7 +101,7 @@ async fn warn_of_idle_queue(db: &Db, out: Out, id: JobId) -> Result<(), Failure>
 /// Returns a warning if no live worker works the queue, or none there handles the name. Reads only the
 /// registry of workers: a warning must not cost a count of the queue. Returns `None`, too, if the role
 /// may not read the registry, as a producer may not, or the database does not respond in time: the job
-/// is stored all the same.
+/// is stored in every case.
 pub async fn no_worker(db: &Db, queue: &str, name: &str) -> Option<String> {
     let registry = db.workers();
     let listing = tokio::time::timeout(REGISTRY_LIMIT, registry.list(false));

@@ -1,7 +1,7 @@
 //! Decides who may use the console.
 //!
 //! # Invariants
-//! - Without a token the console listens on this machine only, and answers only requests for names of
+//! - Without a token the console listens on this machine only, and serves only requests for names of
 //!   this machine: a foreign page that resolves its own name to this address (DNS rebinding) gets
 //!   nothing. It rejects requests through a proxy that identifies itself, and changes from a page under
 //!   the name of another machine.
@@ -240,7 +240,7 @@ mod tests {
     const TOKEN: &str = "0123456789abcdef0123";
 
     #[test]
-    fn console_without_a_token_answers_only_local_names() {
+    fn console_without_a_token_serves_only_local_names() {
         let keeper = Gatekeeper::new(None).expect("no token");
         for (host, entry) in [
             ("localhost:8090", Entry::Open),

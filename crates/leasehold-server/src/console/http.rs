@@ -74,7 +74,7 @@ async fn admit(State(console): State<Console>, request: Request, next: Next) -> 
         Entry::Open => {}
         Entry::Waiting(wait) => return wait_first(wait),
         Entry::Stranger => {
-            let text = "the console answers to localhost only; other host names need LEASEHOLD_CONSOLE_TOKEN\n";
+            let text = "the console serves localhost only; other host names need LEASEHOLD_CONSOLE_TOKEN\n";
             return (StatusCode::MISDIRECTED_REQUEST, text).into_response();
         }
         Entry::Proxied => return (StatusCode::FORBIDDEN, BEHIND_A_PROXY).into_response(),

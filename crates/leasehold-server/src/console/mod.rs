@@ -135,7 +135,7 @@ async fn bind(wanted: Option<SocketAddr>) -> Result<Bound, Failure> {
 }
 
 impl Bound {
-    /// Builds the service that answers requests.
+    /// Builds the service that serves requests.
     pub fn service(self, engine: &Leasehold, stopping: &Stopping, kept: Kept) -> Service {
         let router = http::router(engine.clone(), self.keeper, kept);
         let (stop, immediate) = (stopping.clone(), stopping.clone());

@@ -88,7 +88,8 @@ async fn metrics(
             ([(header::CONTENT_TYPE, CONTENT_TYPE)], engine.metrics().await).into_response()
         }
         Entry::Stranger => {
-            let text = "/metrics answers to localhost only; other host names need LEASEHOLD_CONSOLE_TOKEN\n";
+            let text =
+                "/metrics serves localhost only; other host names need LEASEHOLD_CONSOLE_TOKEN\n";
             (StatusCode::MISDIRECTED_REQUEST, text).into_response()
         }
         Entry::Proxied => (StatusCode::FORBIDDEN, BEHIND_A_PROXY).into_response(),

@@ -10,7 +10,7 @@ use super::server::Server;
 use crate::exit::Failure;
 use crate::run::{Service, Stopping};
 use crate::serve;
-use crate::serve::annotations::{IndexOptions, LISTEN, answering, origins, start, working};
+use crate::serve::annotations::{IndexOptions, LISTEN, http_service, origins, start, working};
 
 #[derive(Args, Debug)]
 pub struct Annotating {
@@ -67,7 +67,7 @@ impl Annotating {
         if demo {
             show(&notes).await?;
         }
-        Ok(vec![answering(&notes, listener, stopping), working(&notes, stopping)?])
+        Ok(vec![http_service(&notes, listener, stopping), working(&notes, stopping)?])
     }
 }
 

@@ -64,7 +64,7 @@ impl Options {
         if let Server::Private { postgres, .. } = server {
             private_server::write_url(&private_server::pastes_file(postgres.dir()), &url)?;
         }
-        let answering = serve::pastes::answering(&pastes, listener, stopping);
-        Ok((vec![answering, serve::pastes::working(&pastes, stopping)?], url))
+        let http_service = serve::pastes::http_service(&pastes, listener, stopping);
+        Ok((vec![http_service, serve::pastes::working(&pastes, stopping)?], url))
     }
 }

@@ -49,7 +49,7 @@ async fn idle_queues(db: &Db) -> Result<Finding, Failure> {
 /// The most lines of one check.
 const MOST_LINES: usize = 10;
 
-/// Joins the first lines, and says how many more there are.
+/// Joins the first lines, and adds how many more there are.
 fn first_lines(lines: &[String]) -> String {
     let mut text = lines.iter().take(MOST_LINES).cloned().collect::<Vec<_>>().join("\n");
     if let more @ 1.. = lines.len().saturating_sub(MOST_LINES) {

@@ -6,8 +6,8 @@
 //!
 //! # Invariants
 //! - All settings are checked before anything listens.
-//! - A stop accepts no new requests, lets running ones end, then stops the worker: every answered
-//!   request is committed, and waiting uploads are left to the next worker.
+//! - A stop accepts no new requests, lets running ones end, then stops the worker: every request that got
+//!   a response is committed, and waiting uploads are left to the next worker.
 
 pub mod annotations;
 mod given;
@@ -42,7 +42,7 @@ pub struct Args {
     /// Internet
     #[arg(long, env = "LEASEHOLD_LISTEN", value_name = "ADDRESS:PORT", default_value = LISTEN)]
     listen: SocketAddr,
-    /// Answer requests and run housekeeping, but run no jobs; another process must upload and expire
+    /// Serve requests and run housekeeping, but run no jobs; another process must upload and expire
     /// pastes
     #[arg(long)]
     no_worker: bool,
@@ -157,13 +157,13 @@ pub async fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
         running.push(ways.service(&engine, &stopping).await?);
     }
     if let Some((pastes, listener)) = pastes {
-        running.push(pastes::answering(&pastes, listener, &stopping));
+        running.push(pastes::http_service(&pastes, listener, &stopping));
         if !args.no_worker {
             running.push(pastes::working(&pastes, &stopping)?);
         }
     }
     if let Some((notes, listener)) = notes {
-        running.push(annotations::answering(&notes, listener, &stopping));
+        running.push(annotations::http_service(&notes, listener, &stopping));
         if !args.no_worker {
             running.push(annotations::working(&notes, &stopping)?);
         }

@@ -1,4 +1,4 @@
-//! The two parts of every service: one answers requests, one runs jobs.
+//! The two parts of every service: one serves requests, one runs jobs.
 
 use axum::Router;
 use leasehold::Leasehold;
@@ -22,9 +22,9 @@ pub async fn watch(engine: &Leasehold, queue: &str, bulk_tags: &[&str]) -> Resul
     Ok(())
 }
 
-/// Builds the service that answers requests. It sends canaries to its queue as long as it runs, if a
+/// Builds the service that serves requests. It sends canaries to its queue as long as it runs, if a
 /// worker can complete them. `proxies`: the number of trusted proxies in front.
-pub fn answering(
+pub fn http_service(
     name: &'static str,
     base_url: &str,
     (engine, queue): (&Leasehold, Option<&str>),

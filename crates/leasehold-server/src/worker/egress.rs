@@ -146,16 +146,16 @@ fn written_host(text: &str) -> &str {
 
 /// Resolves names.
 pub trait Lookup: Send + Sync + 'static {
-    fn lookup(&self, host: &str) -> Answer;
+    fn lookup(&self, host: &str) -> LookupFuture;
 }
 
-pub type Answer = Pin<Box<dyn Future<Output = std::io::Result<Vec<IpAddr>>> + Send>>;
+pub type LookupFuture = Pin<Box<dyn Future<Output = std::io::Result<Vec<IpAddr>>> + Send>>;
 
 /// Resolves names with the system's resolver.
 pub struct SystemLookup;
 
 impl Lookup for SystemLookup {
-    fn lookup(&self, host: &str) -> Answer {
+    fn lookup(&self, host: &str) -> LookupFuture {
         let host = host.to_owned();
         Box::pin(async move {
             let found = tokio::net::lookup_host((host.as_str(), 0)).await?;
@@ -381,7 +381,7 @@ mod tests {
     }
 
     impl Lookup for Rebinding {
-        fn lookup(&self, _host: &str) -> Answer {
+        fn lookup(&self, _host: &str) -> LookupFuture {
             self.asked.fetch_add(1, Ordering::SeqCst);
             let mut answers = self.answers.lock().expect("no panic");
             let answer = if answers.len() > 1 { answers.remove(0) } else { answers[0].clone() };

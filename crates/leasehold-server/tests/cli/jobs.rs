@@ -267,7 +267,7 @@ async fn delete_removes_waiting_and_dead_jobs_only() {
     fixture.run(&["jobs", "delete", &done.to_string()]).await.expect(5).says("is finished");
     fixture.run(&["jobs", "delete", "987654"]).await.expect(3);
     assert_eq!(fixture.count(left).await, 2);
-    // One dead job: a filter asks all the same.
+    // One dead job: a filter asks for confirmation even then.
     let dead = fixture.dead("mail", "c", "lost").await;
     fixture.run(&["jobs", "delete", "--queue", "mail"]).await.expect(4).says("--yes");
     fixture.run(&["jobs", "delete", "--all"]).await.expect(4).says("--yes");

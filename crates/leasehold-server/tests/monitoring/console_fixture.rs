@@ -93,7 +93,7 @@ impl ConsoleFixture {
         rows.iter().map(|row| row.get(0)).collect()
     }
 
-    /// Returns the console's response, retried until the database answers in time.
+    /// Returns the console's response, retried until the database responds in time.
     pub async fn get(&self, path: &str) -> Response {
         in_time(async || self.get_once(path).await).await
     }
@@ -119,7 +119,7 @@ pub async fn in_time(mut ask: impl AsyncFnMut() -> Response) -> Response {
             }
         }
     };
-    tokio::time::timeout(LIMIT, asking).await.expect("the database answers the console")
+    tokio::time::timeout(LIMIT, asking).await.expect("the console gets its figures")
 }
 
 /// Like [`in_time`], for metrics, which lack the figures of the database then.
@@ -132,7 +132,7 @@ pub async fn metrics_in_time(mut ask: impl AsyncFnMut() -> String) -> String {
             }
         }
     };
-    tokio::time::timeout(LIMIT, asking).await.expect("the database answers a scrape")
+    tokio::time::timeout(LIMIT, asking).await.expect("a scrape gets its figures")
 }
 
 /// Finds the console's URL in what a program printed before it was ready.

@@ -88,7 +88,7 @@ impl TestDatabase {
         &self.name
     }
 
-    /// Returns the URL for the code under test: through a pooler if the environment says so.
+    /// Returns the URL for the code under test: through a pooler if the environment names one.
     pub fn url(&self) -> String {
         self.pooled.as_ref().unwrap_or(&self.direct).url(&self.name)
     }

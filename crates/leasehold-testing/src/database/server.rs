@@ -218,7 +218,7 @@ pub(super) fn on_its_own_runtime<T>(
         .enable_all()
         .build()
         .map_err(|error| TestDatabaseError::Server(format!("cannot start a runtime: {error}")))?;
-    let late = |_| TestDatabaseError::Server(format!("no answer after {} s", LIMIT.as_secs()));
+    let late = |_| TestDatabaseError::Server(format!("no response after {} s", LIMIT.as_secs()));
     runtime.block_on(async { tokio::time::timeout(LIMIT, work).await.map_err(late)? })
 }
 

@@ -135,7 +135,7 @@ impl PrivateOpenSearch {
                 }
             }
             if Instant::now() >= deadline {
-                break "it does not answer".to_owned();
+                break "it does not respond".to_owned();
             }
             process::pause(Duration::from_millis(100));
         };

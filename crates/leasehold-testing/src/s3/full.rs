@@ -35,7 +35,7 @@ pub enum FullS3Error {
         .wanted.display(), .wanted.parent().unwrap_or(.wanted).display(), FullS3Server::VERSION
     )]
     NotBuilt { wanted: PathBuf },
-    #[error("LEASEHOLD_VERSITYGW is {}, which is no file", .0.display())]
+    #[error("LEASEHOLD_VERSITYGW is {}, which is no file; set it to the path of the program", .0.display())]
     NotInNamedPlace(PathBuf),
     #[error("versitygw did not start: {why}; its log says:\n{tail}")]
     NotStarted { why: String, tail: String },
@@ -98,7 +98,7 @@ impl FullS3Server {
                 return Ok(());
             }
             if Instant::now() >= deadline {
-                break "it does not answer".to_owned();
+                break "it does not respond".to_owned();
             }
             process::pause(Duration::from_millis(10));
         };

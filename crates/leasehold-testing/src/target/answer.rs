@@ -24,7 +24,7 @@ impl ScriptedTarget {
             tokio::time::sleep(slow).await;
         }
         if faults.down {
-            return Err(TargetError::Down("the script says so".to_owned()));
+            return Err(TargetError::Down("the script has set the store down".to_owned()));
         }
         let keys = match operation {
             Operation::Held(keys) | Operation::Write(keys) | Operation::Forget(keys) => keys,

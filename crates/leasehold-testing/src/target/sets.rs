@@ -85,7 +85,7 @@ impl ScriptedTargets {
         let mut inner = self.inner();
         if inner.down {
             inner.unanswered += 1;
-            return Err(TargetError::Down("the script says so".to_owned()));
+            return Err(TargetError::Down("the script has set the store down".to_owned()));
         }
         Ok(inner)
     }

@@ -22,7 +22,7 @@ async fn private_redis_restarts_empty() {
 }
 
 #[tokio::test]
-async fn frozen_redis_answers_when_thawed() {
+async fn frozen_redis_responds_when_thawed() {
     let mut server = PrivateRedis::start().unwrap();
     let mut client = server.connect().await.unwrap();
     client.set::<_, _, ()>("a", "1").await.unwrap();
@@ -38,6 +38,6 @@ async fn frozen_redis_answers_when_thawed() {
     server.thaw().unwrap();
     let mut client = server.connect().await.unwrap();
     assert_eq!(client.get::<_, Option<String>>("a").await.unwrap().as_deref(), Some("1"));
-    // Dropped while frozen: it must end all the same.
+    // Dropped while frozen: it must still end.
     server.freeze().unwrap();
 }

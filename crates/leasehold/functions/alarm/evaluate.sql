@@ -112,14 +112,14 @@ begin
             left join leasehold_internal.mirror m on m.name = l.subject), '[]'),
         'oldest_xact_age', coalesce((select value from latest
             where kind = 'database' and metric = 'oldest_xact_age'), 0),
-        -- Holders that alone would be worth a look, as of now: up to three, each at least half as old as
+        -- The holders that explain the age, as of now: up to three, each at least half as old as
         -- the oldest.
         'vacuum_held_by', coalesce((select jsonb_agg(jsonb_build_object(
-            'who', h.who, 'remedy', h.remedy, 'age', h.age) order by h.place)
-            from (select v.*, row_number() over (order by v.xids desc nulls last, v.age desc) as place,
+            'who', h.who, 'remedy', h.remedy, 'age', h.age) order by h.rank)
+            from (select v.*, row_number() over (order by v.xids desc nulls last, v.age desc) as rank,
                          max(v.age) over () as oldest
                     from leasehold_internal.vacuum_holders() v) h
-           where h.place <= 3 and h.age >= h.oldest / 2), '[]'),
+           where h.rank <= 3 and h.age >= h.oldest / 2), '[]'),
         'open', coalesce((select jsonb_agg(jsonb_build_object('rule', a.rule, 'subject', a.subject))
             from leasehold_internal.alarm a where a.cleared_at is null), '[]'))
      where exists (select from latest));

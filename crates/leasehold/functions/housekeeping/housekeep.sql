@@ -19,7 +19,7 @@ declare
     deadline timestamptz := began + budget;
     piece bigint;
     more boolean;
-    place text;
+    next_from text;
 begin
     perform leasehold_internal.check_time('budget', budget), leasehold_internal.check_time('keep_history', keep_history),
             leasehold_internal.check_time('keep_dead', keep_dead);
@@ -28,7 +28,7 @@ begin
                                 'prune_measures', 'extend_history', 'drop_history'] loop
         done := 0;
         error := null;
-        place := null;
+        next_from := null;
         begin
             loop
                 more := false;
@@ -52,10 +52,10 @@ begin
                     when duty = 'drop_history' then
                         piece := leasehold_internal.drop_history(keep_history);
                     else
-                        select p.removed, p.more, p.reached into piece, more, place
+                        select p.removed, p.more, p.reached into piece, more, next_from
                           from leasehold_internal.prune_kind(
                             substr(duty, 7), keep => case when duty = 'prune_dead' then keep_dead end,
-                            after => place) p;
+                            after => next_from) p;
                 end case;
                 done := done + piece;
                 exit when not more or clock_timestamp() > deadline;

@@ -75,9 +75,9 @@ begin
         union select w.queue from leasehold_internal.watch w
         union select d.queue from leasehold_internal.dead_queues() as d (queue)
     ), tags as (
-        select leasehold_internal.tag_subject(t.queue, case when t.place <= 30 then t.tag else '(others)' end) as subject,
+        select leasehold_internal.tag_subject(t.queue, case when t.rank <= 30 then t.tag else '(others)' end) as subject,
                sum(t.length) * scale as length
-          from (select c.*, row_number() over (partition by c.queue order by c.length desc, c.tag) as place
+          from (select c.*, row_number() over (partition by c.queue order by c.length desc, c.tag) as rank
                   from counted c join known k on k.queue = c.queue) t
          group by 1
     ), noted as (

@@ -134,7 +134,7 @@ begin
         -- Only the 30 busiest tags are kept; the rest are summed under '(others)', so that one tag per
         -- job cannot blow up the series.
         select f.*, dense_rank() over (partition by f.at, f.queue, f.subject
-                                       order by sums.n desc, f.tag) as place
+                                       order by sums.n desc, f.tag) as rank
           from flow f
           join (select at, queue, subject, tag, sum(n) as n from flow group by 1, 2, 3, 4) sums
          using (at, queue, subject, tag)
@@ -145,7 +145,7 @@ begin
     union all
     select at, case when subject = '' then 'tag' else 'mirror_tag' end,
            leasehold_internal.tag_subject(case when subject = '' then queue else subject end,
-                                 case when place <= 30 then tag else '(others)' end),
+                                 case when rank <= 30 then tag else '(others)' end),
            what, true, sum(n)
       from ranked group by 1, 2, 3, 4
     on conflict (at, kind, subject, metric) do update set value = greatest(m.value, excluded.value);

@@ -1,4 +1,4 @@
--- What becomes of the minutes: roll-up to hours, pruning, and reading.
+-- The samples of minutes: roll-up to hours, pruning, and reading.
 
 -- Rolls up the hours that have ended since the last time. For queues and tags a missing row means zero,
 -- so their mean is over all minutes of the hour that were sampled.
@@ -110,8 +110,8 @@ begin
           from leasehold.workers w cross join lateral unnest(w.queues) as q (queue)
          where w.state = 'alive' group by q.queue
     ), known as (
-        select k.queue, min(k.place) as place
-          from (select p.subject as queue, 1 as place from present p where p.kind = 'queue'
+        select k.queue, min(k.rank) as rank
+          from (select p.subject as queue, 1 as rank from present p where p.kind = 'queue'
                 union all select w.queue, 2 from leasehold_internal.watch w where not w.off
                 union all select l.queue, 3 from living l
                 union all select q.name, 4 from leasehold_internal.queue q) k

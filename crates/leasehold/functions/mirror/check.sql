@@ -106,7 +106,7 @@ end $$;
 -- Records differences, and enqueues a job for each row that has none. A row that changed since the
 -- round began is not a difference yet, because its own job will write it. But that is only so if no
 -- older change waits, and if the store holds at least the version from before that job. Otherwise a
--- change that was made before the round is missing from the store, whatever became of its job. A row
+-- change that was made before the round is missing from the store, whether its job was completed, buried or cancelled. A row
 -- that stays different gets another job a minute later, then after two, up to a day.
 --
 -- If more jobs wait than can be read in a second, every row that differs counts as different, and none

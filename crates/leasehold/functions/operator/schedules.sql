@@ -11,13 +11,13 @@ language plpgsql volatile security definer
 set search_path = leasehold, pg_temp set lock_timeout = '1s' as $$
 #variable_conflict use_variable
 begin
-    -- A worker parses the pattern; what it cannot parse would fail at every look.
+    -- A worker parses the pattern; what it cannot parse would fail in every tick.
     if cron !~ '^\s*(@[a-z]+|(\S+\s+){4}\S+)\s*$' then
         raise exception 'cron is %; it must be five fields or a name such as @daily', quote_literal(cron)
             using errcode = 'LH002', constraint = 'LH002',
                   hint = 'Use "leasehold schedules add", which checks every field and computes next_slot.';
     end if;
-    -- By name: a worker does not know abbreviations and offsets.
+    -- By name: the worker, which computes the slots, knows neither abbreviations nor offsets.
     if not exists (select from pg_timezone_names z where z.name = zone) then
         raise exception 'there is no time zone %', coalesce(quote_literal(zone), 'null')
             using errcode = 'LH002', constraint = 'LH002', hint = 'Use a name such as Europe/Berlin, or UTC.';
@@ -32,7 +32,7 @@ begin
     if coalesce(missed not in ('skip', 'once', 'all'), true) then
         raise exception 'missed is %; it must be skip, once or all', coalesce(quote_literal(missed), 'null')
             using errcode = 'LH002', constraint = 'LH002',
-                  hint = 'It says what to do with slots that passed while no worker ran.';
+                  hint = 'missed decides what happens to slots that passed while no worker ran.';
     end if;
     insert into leasehold_internal.schedule as s
         (name, cron, zone, queue, job_name, kwargs, priority, missed, next_slot)

@@ -302,7 +302,7 @@ declare
 begin
     if coalesce(worker, '') = '' or octet_length(worker) > 300 then
         raise exception 'worker is %; it must have 1 to 300 bytes', coalesce(quote_literal(left(worker, 80)), 'null')
-            using errcode = 'LH002', constraint = 'LH002', hint = 'Pass a name that tells this process from others.';
+            using errcode = 'LH002', constraint = 'LH002', hint = 'Pass a name that is unique to this process, such as host and pid.';
     end if;
     if queue is null then
         perform leasehold_internal.check_queue_name(queue);

@@ -164,8 +164,8 @@ begin
     end loop;
     return query
     select u.job_id, u.inserted
-      from unnest(job_ids, new_ones) with ordinality as u (job_id, inserted, place)
-     order by u.place;
+      from unnest(job_ids, new_ones) with ordinality as u (job_id, inserted, position)
+     order by u.position;
 end $$;
 
 -- Raises an error if a queue must not have this name. A plain INSERT checks only the length, because a

@@ -132,20 +132,20 @@ returns table (expired int, strays int)
 language plpgsql volatile security definer
 set search_path = leasehold, pg_temp set enable_seqscan = off set jit = off as $$
 declare
-    place bigint;
+    next_from bigint;
     following bigint;
 begin
     expired := 0;
     strays := 0;
-    select d.after_id into place from leasehold_internal.duty d
+    select d.after_id into next_from from leasehold_internal.duty d
      where d.name = 'walk_jobs'
        and (d.ran_at + d.cooldown <= statement_timestamp() - every
             -- The clock was set back.
             or d.ran_at > statement_timestamp() + interval '1 minute')
        for update skip locked;
     if found then
-        select e.expired, e.next_id into expired, following from leasehold_internal.expire_jobs(place, up_to) e;
-        strays := leasehold_internal.return_strays(place, coalesce(following, 9223372036854775807));
+        select e.expired, e.next_id into expired, following from leasehold_internal.expire_jobs(next_from, up_to) e;
+        strays := leasehold_internal.return_strays(next_from, coalesce(following, 9223372036854775807));
         -- A walk past the dead tuples of many finished jobs is slow: the next one waits 50 times as
         -- long as this one took.
         update leasehold_internal.duty d

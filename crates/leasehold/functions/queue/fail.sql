@@ -10,7 +10,7 @@ language sql stable set search_path = leasehold, pg_temp as $$
                 'at', statement_timestamp(), 'attempt', attempt, 'worker', worker,
                 'ms', round(extract(epoch from statement_timestamp() - claimed_at) * 1000),
                 'error', left(error, 1000)))
-      -- A list that was damaged by hand must not keep a job from being let go.
+      -- A list that an operator damaged must not keep a job from being finished.
       from (select case when jsonb_typeof(errors) = 'array' then errors else '[]' end) as earlier (list)
 $$;
 

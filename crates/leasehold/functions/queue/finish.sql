@@ -106,7 +106,7 @@ language sql volatile security definer set search_path = leasehold, pg_temp as $
     select exists (select from leasehold.complete_many(array[job_id], generation, true))
 $$;
 
--- Returns what the operator said who asked a running job to stop, or null.
+-- Returns the reason an operator gave for cancelling a running job, or who cancelled it; null: no operator did.
 create or replace function leasehold_internal.cancel_reason(job_id bigint)
 returns text
 language sql stable security definer
@@ -150,7 +150,7 @@ begin
 end $$;
 
 -- Returns a wait that a due time can hold: from none to ten years. With a date beyond the calendar the
--- statement would fail each time, and the job could never be let go.
+-- statement would fail each time, and the job could never be finished.
 create or replace function leasehold_internal.clamp_wait(wait interval)
 returns interval
 language sql immutable as $$
@@ -291,8 +291,7 @@ begin
     perform leasehold_internal.settle(generation);
 end $$;
 
--- Adds what the handler of a job with a cancel request said last to the errors of the job: the note is
--- the operator's reason.
+-- Appends the handler's last error to the job's errors; the note is taken by the operator's reason.
 create or replace function leasehold_internal.add_final_error(job_id bigint, generation bigint, why text)
 returns void
 language plpgsql volatile security definer
@@ -318,7 +317,7 @@ begin
     return cancelled > 0;
 end $$;
 
--- Returns what became of jobs whose finish had no reply:
+-- Returns the outcome of jobs whose finish had no reply:
 --   held       not written; finish again
 --   finished   written by this generation
 --   lost       a reclaim took the job from the lease before, or the lease is too old to know

@@ -35,7 +35,7 @@ begin
     return null;
 end $$;
 
--- A worker calls this on the session that listens, before its last look: jobs of the queue that are
+-- A worker calls this on the session that listens, before its last claim: jobs of the queue that are
 -- stored from now on wake it. It holds until `end_idle` or the end of the session. Returns false if a
 -- producer checked at the same moment (call again), null if the queue is paused (`resume` wakes every
 -- listening worker).

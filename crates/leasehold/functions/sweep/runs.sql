@@ -86,7 +86,7 @@ begin
                     and (s.claim_column = declare_sweep.claim_column or s.claimed_at_column = declare_sweep.claimed_at_column)))
          order by s.name limit 1;
         if found then
-            raise exception 'sweeps % and % of table % would take each other''s claims for their own',
+            raise exception 'sweeps % and % of table % cannot tell their claims apart',
                 declare_sweep.name, other, declare_sweep.table_name
                 using errcode = 'LH002', hint = format(
                     'Give each its own claimed state, or its own claim and claimed_at columns. If no '

@@ -485,7 +485,7 @@ mod tests {
     }
 
     #[test]
-    fn empty_list_matches_no_job_and_is_not_the_filter_of_every_job() {
+    fn filter_with_an_empty_list_matches_no_job() {
         for (filter, text) in [
             (JobFilter::any().ids([]), "id:none"),
             (JobFilter::any().states([]), "state:none"),

@@ -118,7 +118,7 @@ pub enum MirrorOrder {
 }
 
 impl MirrorOrder {
-    /// Returns the word of the order.
+    /// Returns the name of the order, as in the SQL function: check, rebuild, rollback or drop.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Check => "check",

@@ -95,7 +95,7 @@ fn raised_and_kept(rule: Rule, view: &QueueView) -> [bool; 2] {
 }
 
 #[test]
-fn count_alarms_clear_with_hysteresis_and_counts_below_ten_immediately() {
+fn completion_rate_alarm_clears_a_tenth_above_its_threshold() {
     let low = |completed: f64, min_completed: f64| {
         let watch = Some(Watch { min_completed, ..watch() });
         raised_and_kept(Rule::CompletionRateLow, &QueueView { completed, watch, ..queue() })
@@ -103,6 +103,10 @@ fn count_alarms_clear_with_hysteresis_and_counts_below_ten_immediately() {
     assert_eq!([low(0.0, 1.0), low(1.0, 1.0)], [[true, true], [false, false]]);
     assert_eq!([low(99.0, 100.0), low(109.0, 100.0)], [[true, true], [false, true]]);
     assert_eq!(low(110.0, 100.0), [false, false]);
+}
+
+#[test]
+fn count_alarms_clear_with_hysteresis() {
     let died: fn(f64) -> QueueView = |died| QueueView { died, ..queue() };
     let lost: fn(f64) -> QueueView = |lost| QueueView { lost, ..queue() };
     for (rule, many) in [(Rule::DeadJobsGrowing, died), (Rule::LeaseLosses, lost)] {

@@ -28,7 +28,7 @@ pub(super) struct ReclaimedQueue {
 }
 
 impl ReclaimLeases {
-    /// Reclaims the jobs of dead workers. Returns what became of them per queue.
+    /// Reclaims the jobs of dead workers. Returns per queue how many were returned and how many buried.
     pub(super) async fn run_once(&mut self, link: &Link) -> Result<Vec<ReclaimedQueue>, CallError> {
         let mut reclaimed: Vec<ReclaimedQueue> = Vec::new();
         let mut jobs = 0;
@@ -37,7 +37,7 @@ impl ReclaimLeases {
             let count: i32 = more.iter().map(|reclaimed| reclaimed.returned + reclaimed.dead).sum();
             reclaimed.extend(more);
             jobs += count;
-            // Fewer jobs than the limit of leases: there are no more.
+            // Fewer jobs than the limit of leases: no more leases have run out.
             if count < LEASES || jobs >= JOBS_PER_TICK {
                 return Ok(reclaimed);
             }

@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn histogram_counts_each_value_in_one_bucket_and_the_largest_in_the_total_only() {
+    fn histogram_counts_values_beyond_its_buckets_in_the_total_only() {
         let mut histogram = Histogram::default();
         for value in [0.0, 0.005, 0.006, 1e9, -1.0] {
             histogram.add(value);

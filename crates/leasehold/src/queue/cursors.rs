@@ -80,7 +80,7 @@ pub(crate) struct Read<'a> {
 #[derive(Debug)]
 struct Cursor {
     after: Position,
-    /// It gave a job since the last scan began.
+    /// A claim returned a job of this lane since the last scan began.
     alive: bool,
 }
 

@@ -1,7 +1,7 @@
 //! Finish: records how an attempt ended. One function per transition; each carries the fence.
 //!
 //! # What can go wrong
-//! - The reply is lost: [`explain`] returns what became of it. Only the owner of a generation can
+//! - The reply is lost: [`explain`] returns the outcome. Only the owner of a generation can
 //!   finish its jobs, so "gone, and not reclaimed" means that this worker finished it.
 //! - The lease was lost: the write matches no row, the return value shows it, and the result is dropped.
 
@@ -115,7 +115,7 @@ pub enum Finished {
     Lost,
 }
 
-/// What became of a finish without a reply.
+/// The outcome of a finish without a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FinishState {
     /// Still held by this worker; not recorded.
@@ -238,7 +238,7 @@ pub(crate) struct Deferral<'a> {
     pub(crate) counted: bool,
 }
 
-/// Defers jobs of one generation. Returns those that this worker still held, and what became of them.
+/// Defers jobs of one generation. Returns those that this worker still held, each with its recorded end.
 pub(crate) async fn defer(
     link: &impl Statements,
     jobs: &[Deferral<'_>],
@@ -308,7 +308,7 @@ pub(crate) async fn settle(
     Ok(())
 }
 
-/// Returns what became of jobs whose finish had no reply.
+/// Returns the outcome of jobs whose finish had no reply.
 pub(crate) async fn explain(
     link: &impl Statements,
     ids: &[i64],

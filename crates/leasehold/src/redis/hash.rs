@@ -28,7 +28,7 @@ const WRITE: &str = "
         local held = old and tonumber(string.match(old, '^%-?%d+')) or nil
         local version = tonumber(ARGV[at + 1])
         if held and (held > version or (held == version and ARGV[at + 3] == '0')) then
-            -- What is there has its place in the order, also if that was lost.
+            -- A stored document must be in the sorted set, even if its entry there was lost.
             redis.call('ZADD', KEYS[2], 0, ARGV[at])
             answers[#answers + 1] = 0
         else

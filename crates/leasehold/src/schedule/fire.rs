@@ -1,4 +1,4 @@
-//! Slots: which are due, and what becomes of missed ones.
+//! Slots: which are due, and how missed ones are handled.
 
 use jiff::Timestamp;
 use tokio_postgres::Row;
@@ -59,7 +59,7 @@ pub(crate) fn firing(
 #[derive(Debug, Default)]
 pub(crate) struct FireReport {
     pub(crate) fired: Vec<(String, JobId)>,
-    /// Schedules that cannot fire, each with the reason. The others fired all the same.
+    /// Schedules that cannot fire, each with the reason. They do not keep the others from firing.
     pub(crate) failed: Vec<(String, String)>,
 }
 

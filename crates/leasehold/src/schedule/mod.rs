@@ -6,7 +6,7 @@
 //! - The database's clock decides when a slot is due; the time zone decides when slots are.
 //!
 //! # What can go wrong
-//! - No worker ran for a while: the schedule's policy decides what becomes of the missed slots.
+//! - No worker ran for a while: the schedule's policy decides whether the missed slots are skipped, made up once or all made up.
 //! - A local time happens twice or not at all (daylight saving): croner's rules apply; the tests
 //!   show a gap and an overlap.
 

@@ -13,6 +13,7 @@
 mod duty;
 
 use std::fmt::Display;
+use std::ops::ControlFlow;
 use std::panic::AssertUnwindSafe;
 use std::time::Duration;
 
@@ -21,7 +22,10 @@ use futures_util::FutureExt;
 pub use duty::Duty;
 pub use tokio_util::sync::CancellationToken;
 
-use crate::backoff::{RECONNECT, jitter};
+use crate::backoff::{Backoff, RECONNECT, jitter};
+
+/// [`retry_with_warnings`] warns at every failure whose number is a multiple of this.
+const WARN_EVERY: u32 = 60;
 
 /// Work that is done again and again in the background.
 pub trait Service: Send {
@@ -63,6 +67,45 @@ pub async fn run_every(
         };
         let _ = stop.run_until_cancelled(tokio::time::sleep(pause)).await;
     }
+}
+
+/// Waits by the backoff, then calls `attempt`; repeats both until a call returns [`ControlFlow::Break`].
+pub async fn retry<T, F>(backoff: Backoff, mut attempt: impl FnMut() -> F) -> T
+where
+    F: Future<Output = ControlFlow<T>>,
+{
+    let mut waits = backoff.waits();
+    loop {
+        tokio::time::sleep(waits.next_wait()).await;
+        if let ControlFlow::Break(value) = attempt().await {
+            return value;
+        }
+    }
+}
+
+/// Like [`retry`], for calls that fail with an error. Logs each failure together with its `effect` for users:
+/// every 60th as a warning, the others for debugging.
+pub async fn retry_with_warnings<E: Display, F>(
+    backoff: Backoff,
+    effect: &str,
+    mut attempt: impl FnMut() -> F,
+) where
+    F: Future<Output = ControlFlow<(), E>>,
+{
+    let mut tries = 0_u32;
+    retry(backoff, || {
+        tries = tries.wrapping_add(1);
+        let (tried, number) = (attempt(), tries);
+        async move {
+            let ControlFlow::Continue(error) = tried.await else { return ControlFlow::Break(()) };
+            match number.is_multiple_of(WARN_EVERY) {
+                true => tracing::warn!(tries = number, %error, "{effect}"),
+                false => tracing::debug!(tries = number, %error, "{effect}"),
+            }
+            ControlFlow::Continue(())
+        }
+    })
+    .await;
 }
 
 /// Returns the message of a panic.
@@ -135,6 +178,28 @@ mod tests {
         // The turn has begun when the stop comes: it yields first.
         tokio::join!(running, async { stop.cancel() });
         assert!(ended);
+    }
+
+    #[tokio::test]
+    async fn retry_ends_with_the_first_try_that_breaks() {
+        let backoff = Backoff::doubling(Duration::ZERO, Duration::ZERO);
+        let mut tries = 0;
+        let ended = retry(backoff, || {
+            tries += 1;
+            let end =
+                if tries == 3 { ControlFlow::Break(tries) } else { ControlFlow::Continue(()) };
+            std::future::ready(end)
+        });
+        assert_eq!(ended.await, 3);
+        let mut left = 2 * WARN_EVERY;
+        retry_with_warnings(backoff, "nothing is stored", || {
+            left -= 1;
+            let end =
+                if left == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue("no disk") };
+            std::future::ready(end)
+        })
+        .await;
+        assert_eq!(left, 0);
     }
 
     #[tokio::test]

@@ -24,7 +24,7 @@ struct Inner {
     ledger: Mutex<Ledger>,
 }
 
-/// What became of single rows.
+/// The results of single rows.
 #[derive(Default)]
 pub(super) struct Ledger {
     /// Finished already, or no longer claimed by this batch.

@@ -101,7 +101,10 @@ impl SweepSession {
                 if slow {
                     self.most.store(right.len(), Ordering::Relaxed);
                     let (sweep, rows) = (&self.prepared.sweep.name, part.len());
-                    tracing::warn!(sweep, rows, %error, "a finish took too long; its halves are tried");
+                    tracing::warn!(
+                        sweep, rows, %error,
+                        "finishing a batch timed out; retrying with half of its rows"
+                    );
                 }
             } else if refused {
                 let failure = Failure { why: unfinished(&error), is_final: false };

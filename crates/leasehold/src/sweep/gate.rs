@@ -27,7 +27,7 @@ const GATE_TIMEOUT: Duration = Duration::from_secs(1);
 /// The wait before a busy gate is asked again. It varies by half: loops that met must not meet again.
 const BUSY_WAIT: Backoff = Backoff::doubling(Duration::from_millis(3), Duration::from_millis(40))
     .jitter(Jitter::Share(0.5));
-/// After this many failed calls or waits in vain in a row, claims bypass the gate for `OPEN_FOR`.
+/// After this many failed calls or timed-out waits in a row, claims bypass the gate for `OPEN_FOR`.
 const FAILURES: u32 = 3;
 const OPEN_FOR: Duration = Duration::from_secs(15);
 

@@ -76,7 +76,7 @@ impl Sweeper {
 
     /// Ends the run. Returns false if something is due after all, or another worker ended it.
     async fn close(&self, session: &SweepSession, slot: Timestamp) -> Result<bool, SweepError> {
-        // Read the clock before the last look, so that no slot falls between the two.
+        // Read the clock before the statement that looks for due rows, so that no slot falls between the two.
         let now = session.link.query("select statement_timestamp()", &[]).await?;
         let following = now.first().and_then(|row| self.sweep.when.next_after(row.get(0)));
         let params = [

@@ -38,7 +38,7 @@ pub(super) const ASK_EVERY: Duration = Duration::from_secs(1);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct WatchdogReport {
-    /// Claimed for too long, and waiting again.
+    /// Rows that were claimed for longer than the limit, and were reset.
     pub reset: u64,
     /// Failed, and waiting again because their retry is due.
     pub retried: u64,

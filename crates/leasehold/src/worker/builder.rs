@@ -294,7 +294,7 @@ impl<S: Send + Sync + 'static> WorkerBuilder<S> {
     /// - The layer that is added first is the outermost. Layers apply to every handler of the worker, whether it
     ///   is added before or after them.
     /// - The result of the outermost layer is that of the attempt. A layer may change it; one that does not call
-    ///   `next` decides alone. The fence holds all the same: under a lost lease nothing is recorded.
+    ///   `next` decides alone. The fence still holds: under a lost lease nothing is recorded.
     /// - A panic in a layer fails the attempt.
     /// - The run limit and a stop of the worker drop a layer at an `await`, as they drop a handler.
     /// - Each job of a [`handle_many`](Self::handle_many) has its own layers. The handler runs when all of them have

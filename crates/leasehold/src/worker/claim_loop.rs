@@ -69,7 +69,7 @@ impl ClaimLoop {
                 Ok(false) => {}
                 Err(error) => {
                     self.executor.engine.process().failed("claim", &error);
-                    tracing::warn!(%error, queue = %self.queue, "looking for last chances failed");
+                    tracing::warn!(%error, queue = %self.queue, "the query for jobs on their last chance failed; trying again");
                 }
             }
             // Take the lock before the claim: claimed jobs then start at once, even if another job
@@ -255,7 +255,7 @@ impl ClaimLoop {
             Err(error) if error.was_refused() => return Err(error),
             Err(error) => error,
         };
-        tracing::warn!(%error, queue = %self.queue, "a claim had no reply; asking what it claimed");
+        tracing::warn!(%error, queue = %self.queue, "a claim had no reply; querying what it claimed");
         let mut backoff = RECONNECT.waits();
         // The statement may still be in flight: ask more than once.
         let mut replies = 0;

@@ -4,7 +4,7 @@
 //! - A result is recorded, or known to be lost, or dropped with an error in the log after
 //!   [`RECORD_FOR`]. The number of unrecorded results is bounded, so the worker stops claiming
 //!   meanwhile.
-//! - After a lost reply it asks what became of the finish before it repeats it.
+//! - After a lost reply it queries the outcome of the finish before it repeats it.
 //! - A finish that the server refuses permanently is retried once, then replaced by a plain failure of
 //!   the attempt, then dropped. A batch is halved until the job at fault is alone.
 //! - A batch that runs into a timeout a second time is halved too: the others do not wait for a job whose
@@ -154,7 +154,7 @@ impl Finisher {
         futures_util::future::join(join_all(batches), join_all(others)).await;
     }
 
-    /// Asks until the database returns what became of the jobs. `None`: it never did.
+    /// Queries the outcome of the jobs until the database returns it. `None`: it never did.
     pub(super) async fn explain(
         &self,
         ids: &[i64],

@@ -14,18 +14,18 @@ use super::lease_table::Execution;
 use crate::backoff::{Backoff, Jitter, Waits};
 use crate::error::CallError;
 
-/// How long to wait until nothing else runs. It doubles while that is in vain.
+/// How long to wait until nothing else runs. Doubles each time other jobs are still running.
 const SOLO_WAITS: Backoff =
     Backoff::doubling(Duration::from_secs(1), Duration::from_secs(60)).jitter(Jitter::None);
-/// After a wait in vain, the time until the next one, as a multiple of that wait: the waits then take at most a
-/// tenth of the time.
+/// The pause after an unsuccessful wait, as a multiple of that wait: the waits then take at most a tenth of the
+/// time.
 const PAUSE: u32 = 10;
-/// The longest time between two looks.
+/// The longest time between two queries for such jobs.
 const LONGEST: Duration = Duration::from_secs(60);
-/// A look that finds nothing takes at most 1 / `SHARE` of the time.
+/// A query that finds nothing takes at most 1 / `SHARE` of the time.
 const SHARE: u32 = 100;
 
-/// When to look for such jobs, and how long to wait until nothing else runs.
+/// When to query for such jobs, and how long to wait until nothing else runs.
 pub(super) struct Turn {
     at: Instant,
     wait: Duration,
@@ -39,8 +39,8 @@ impl Turn {
         Self { at: Instant::now(), wait: waits.next_wait(), waits, poll }
     }
 
-    /// Records a wait in vain.
-    fn in_vain(&mut self) {
+    /// Records that other jobs were still running when the wait ended.
+    fn timed_out(&mut self) {
         self.at = Instant::now() + self.wait * PAUSE;
         self.wait = self.waits.next_wait();
     }
@@ -51,7 +51,7 @@ impl Turn {
         self.wait = self.waits.next_wait();
     }
 
-    fn looked(&mut self, took: Duration) {
+    fn found_none(&mut self, took: Duration) {
         let pause = took.saturating_mul(SHARE).clamp(self.poll, LONGEST);
         self.at = Instant::now() + pause;
     }
@@ -67,13 +67,13 @@ impl ClaimLoop {
         }
         let waits = self.claimer().last_chance_waits().await;
         if !matches!(waits, Ok(true)) {
-            turn.looked(began.elapsed());
+            turn.found_none(began.elapsed());
             return waits;
         }
         let solo = tokio::select! {
             solo = Arc::clone(&self.executor.solo_lock).write_owned() => solo,
             () = tokio::time::sleep(turn.wait) => {
-                turn.in_vain();
+                turn.timed_out();
                 return Ok(false);
             }
             () = self.executor.stop.cancelled() => return Ok(false),
@@ -81,7 +81,7 @@ impl ClaimLoop {
         turn.is_alone();
         let claimed = self.claim(async |claimer, id| claimer.claim_last_chance(id).await).await;
         // Otherwise a job that the server refuses would keep the queue from its other jobs.
-        let claims = claimed.inspect_err(|_| turn.in_vain())?;
+        let claims = claimed.inspect_err(|_| turn.timed_out())?;
         // One statement claims one job.
         let Some(claim) = claims.leases.into_iter().next() else { return Ok(false) };
         self.start(claim, Execution::Solo(solo)).await;

@@ -101,7 +101,7 @@ impl LeaseTable {
         }
     }
 
-    /// Gives a lease up: asks its handlers to stop. Their results will be dropped.
+    /// Abandons a lease: asks its handlers to stop. Their results will be dropped.
     pub(crate) fn lose(&self, generation: Generation) -> bool {
         let mut leases = self.leases();
         let Some(held) = leases.get_mut(&generation).filter(|held| !held.lost) else {

@@ -1,4 +1,4 @@
-//! What a handler can return: complete, later, never, or an error.
+//! What a handler can return: that the job is complete, runs again later or never, or an error.
 
 use std::any::Any;
 use std::time::Duration;

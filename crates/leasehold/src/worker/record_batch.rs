@@ -95,7 +95,7 @@ impl Finisher {
         }
     }
 
-    /// Sends one statement. Returns the jobs that it found, and what became of them.
+    /// Sends one statement. Returns the jobs that it found, each with its recorded end.
     async fn send(
         &self,
         generation: Generation,
@@ -138,7 +138,7 @@ impl Finisher {
         }));
     }
 
-    /// Asks what became of a statement without a reply, and closes what it recorded. Returns the rest.
+    /// Queries the outcome of a statement without a reply, and closes what it recorded. Returns the rest.
     async fn after_no_reply(
         &self,
         generation: Generation,
@@ -147,7 +147,7 @@ impl Finisher {
         tries: &mut Tries,
     ) -> Option<Piece> {
         let ids: Vec<i64> = piece.ends.iter().map(|end| end.attempt.job.id.0).collect();
-        tracing::warn!(%error, %generation, jobs = ids.len(), "a finish had no reply; asking what became of it");
+        tracing::warn!(%error, %generation, jobs = ids.len(), "a finish had no reply; querying its outcome before repeating it");
         let Some(states) = self.explain(&ids, generation, tries).await else {
             self.drop_ends(piece.ends, error);
             return None;

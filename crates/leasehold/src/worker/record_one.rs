@@ -86,7 +86,7 @@ impl Finisher {
         Ok(Written::Ended(Failed { outcome: ended, next_in: None }))
     }
 
-    /// Returns what became of a job that a write did not find.
+    /// Returns how a job ended that a write did not find: by an earlier write of this attempt, or by the loss of its lease.
     async fn ended_by_us(
         &self,
         attempt: &Attempt,

@@ -122,7 +122,7 @@ impl Wakes {
         current.session.as_ref().map(|session| (Arc::clone(session), current.number))
     }
 
-    /// Returns true while producers see the announcement.
+    /// Returns true if the announcement was made on the current session; producers see no other.
     pub(super) fn counts(&self, announced: Announced) -> bool {
         let current = self.current();
         current.session.is_some() && current.number == announced.0

@@ -28,7 +28,7 @@ async fn defaults_of_the_handle_are_those_that_the_crate_page_lists() {
 }
 
 #[tokio::test]
-async fn builder_sets_the_pool_the_statement_timeout_and_the_application_name() {
+async fn builder_settings_reach_every_session() {
     let database = TestDatabase::new().await;
     let engine = Leasehold::builder()
         .max_connections(3)

@@ -30,15 +30,23 @@ async fn claim_takes_due_jobs_in_order() {
 }
 
 #[tokio::test]
-async fn claim_takes_known_names_only_and_nothing_from_a_paused_queue() {
+async fn claim_takes_known_names_only() {
     let sql = Sql::new().await;
     sql.run("insert into leasehold.job (name) values ('known'), ('newer release')").await;
     let names = "select name from leasehold.claim('w', names => array['known', 'other'])";
-    sql.run("select leasehold.pause('default', 'ann', 'maintenance')").await;
-    assert_eq!(all::<String>(&sql.client, names, &[]).await, [""; 0]);
-    sql.run("select leasehold.resume('default', 'ann')").await;
     assert_eq!(all::<String>(&sql.client, names, &[]).await, ["known"]);
     assert_eq!(all::<String>(&sql.client, names, &[]).await, [""; 0]);
+}
+
+#[tokio::test]
+async fn claim_takes_nothing_from_a_paused_queue() {
+    let sql = Sql::new().await;
+    sql.enqueue(1).await;
+    let claimed = "select id from leasehold.claim('w')";
+    sql.run("select leasehold.pause('default', 'ann', 'maintenance')").await;
+    assert_eq!(all::<i64>(&sql.client, claimed, &[]).await, [0_i64; 0]);
+    sql.run("select leasehold.resume('default', 'ann')").await;
+    assert_eq!(all::<i64>(&sql.client, claimed, &[]).await.len(), 1);
     assert_eq!(sql.count("audit").await, 2, "both were noted");
 }
 

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 const KNOWN: [(&str, &str); 4] = [
     ("sweep/when.rs", "checks that a cron text has a next time; the time itself is not kept"),
     ("schedule/mod.rs", "checks that a cron text has a next time; the time itself is not kept"),
-    ("measure/numbers.rs", "what /metrics shows when the database does not answer"),
+    ("measure/numbers.rs", "what /metrics shows when the database does not respond"),
     ("measure/process.rs", "what /metrics shows as the start of the process"),
 ];
 

@@ -22,7 +22,7 @@ async fn deferred_and_claimed() -> (Sql, i64, i64) {
 }
 
 #[tokio::test]
-async fn x23_deferral_keeps_the_priority_the_attempts_and_their_limit() {
+async fn x23_deferral_changes_neither_priority_nor_attempts() {
     let sql = Sql::new().await;
     sql.run("select leasehold.enqueue('note', priority => 7, max_attempts => 3)").await;
     for _ in 0..5 {

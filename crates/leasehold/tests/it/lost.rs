@@ -357,7 +357,7 @@ async fn d16_losses_count_again_after_the_clock_went_back() {
     let (_, generation) = sql.running().await;
     sql.run("select leasehold_internal.server_up_since()").await;
     sql.run("update leasehold_internal.server_start set since = now() + interval '1 day'").await;
-    // The first look corrects the time; a lease that ends after it is a loss.
+    // The first call corrects the time; a lease that ends after it is a loss.
     sql.run("select leasehold_internal.server_up_since()").await;
     sql.run(&format!(
         "update leasehold_internal.lease set claimed_at = now(), lease = interval '0', \

@@ -3,7 +3,17 @@
 use crate::sql::{Sql, all, blocked, claim, joined, one, pid, run};
 
 #[tokio::test]
-async fn cancel_ends_a_waiting_job_at_once_and_asks_a_running_one() {
+async fn cancel_ends_a_waiting_job_at_once() {
+    let sql = Sql::new().await;
+    let id = sql.enqueue(1).await[0];
+    let cancel = "select leasehold.cancel($1, 'ann', 'not wanted')";
+    assert_eq!(sql.one::<String>(cancel, &[&id]).await, "cancelled");
+    assert_eq!(sql.state(id).await, "cancelled");
+    assert_eq!(sql.one::<String>(cancel, &[&id]).await, "gone");
+}
+
+#[tokio::test]
+async fn cancel_asks_a_running_job_to_stop() {
     let sql = Sql::new().await;
     let ids = sql.enqueue(2).await;
     let held = claim(&sql.client, "w", 1).await;

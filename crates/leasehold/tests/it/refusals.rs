@@ -36,7 +36,7 @@ async fn claim_takes_no_more_jobs_than_its_claim_size() {
 }
 
 #[tokio::test]
-async fn queue_names_have_one_rule_and_existing_queues_are_served() {
+async fn every_function_refuses_an_invalid_queue_name() {
     let sql = Sql::new().await;
     let bad = [
         ("select leasehold.pause('Bad Name', 'ann')", "'Bad Name'"),
@@ -48,6 +48,11 @@ async fn queue_names_have_one_rule_and_existing_queues_are_served() {
     refuses(&sql, "LH001", &bad).await;
     let created = "select count(*) from leasehold_internal.queue where name <> 'default'";
     assert_eq!(sql.one::<i64>(created, &[]).await, 0);
+}
+
+#[tokio::test]
+async fn queue_of_a_plain_insert_can_be_paused() {
+    let sql = Sql::new().await;
     // A plain INSERT checks only the length, so operators must be able to act on what it stored.
     sql.run("insert into leasehold.job (name, queue) values ('a', 'Bad Name')").await;
     for act in ["pause('Bad Name', 'ann')", "resume('Bad Name', 'ann')"] {

@@ -120,10 +120,16 @@ async fn page(sql: &Sql) -> (String, Vec<String>) {
 }
 
 #[tokio::test]
-async fn sql_page_equals_the_catalogue_and_every_public_object_has_a_comment() {
+async fn every_public_object_has_a_comment() {
     let sql = Sql::new().await;
-    let (page, bare) = page(&sql).await;
+    let (_, bare) = page(&sql).await;
     assert!(bare.is_empty(), "comment on these in functions/comments.sql: {bare:#?}");
+}
+
+#[tokio::test]
+async fn sql_page_equals_the_catalogue() {
+    let sql = Sql::new().await;
+    let (page, _) = page(&sql).await;
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/sql.md");
     if std::env::var_os("LEASEHOLD_WRITE_DOCS").is_some() {
         std::fs::write(&path, &page).expect("written");

@@ -144,7 +144,7 @@ impl TantivySet {
         .await
     }
 
-    async fn change(&self, change: Change) -> super::writer::Answer {
+    async fn change(&self, change: Change) -> super::writer::BatchResult {
         let inner = Arc::clone(&self.0);
         if inner.removed.load(Ordering::SeqCst) {
             return Err(removed(&inner.name));
@@ -213,7 +213,7 @@ impl Inner {
                 }
             }
             Err(error) => {
-                // The commit may have succeeded all the same: read what is there.
+                // The commit may have succeeded despite the error: read what is stored.
                 let _ = self.reader.reload();
                 for waiting in waiting {
                     let _ = waiting.answer.send(Err(error.clone()));

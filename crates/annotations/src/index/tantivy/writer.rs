@@ -27,8 +27,8 @@ use super::snapshot::Snapshot;
 use crate::index::document::Checked;
 
 /// The result of each write of one caller.
-pub type Answers = Vec<Result<Written, ItemError>>;
-pub type Answer = Result<Answers, TargetError>;
+pub type WriteResults = Vec<Result<Written, ItemError>>;
+pub type BatchResult = Result<WriteResults, TargetError>;
 
 /// A segment is written when it has grown to this, or at a commit.
 const MEMORY: usize = 32 << 20;
@@ -60,7 +60,7 @@ impl Change {
 
 pub struct Waiting {
     pub change: Change,
-    pub answer: oneshot::Sender<Answer>,
+    pub answer: oneshot::Sender<BatchResult>,
 }
 
 /// Changes that wait for the lock.
@@ -68,7 +68,7 @@ pub struct Waiting {
 pub struct Queue(Mutex<Vec<Waiting>>);
 
 impl Queue {
-    pub fn push(&self, change: Change) -> Result<oneshot::Receiver<Answer>, TargetError> {
+    pub fn push(&self, change: Change) -> Result<oneshot::Receiver<BatchResult>, TargetError> {
         let mut waiting = self.0.lock();
         let before: usize = waiting.iter().map(|waiting| waiting.change.len()).sum();
         if before > 0 && before + change.len() > WAITING {
@@ -109,7 +109,7 @@ impl Writer {
         fields: &Fields,
         before: &Snapshot,
         changes: &[Waiting],
-    ) -> tantivy::Result<(Vec<Answers>, bool)> {
+    ) -> tantivy::Result<(Vec<WriteResults>, bool)> {
         let mut writer = match self.open.take() {
             Some(writer) => writer,
             None => {

@@ -151,7 +151,7 @@ async fn f2_forget_removes_only_the_named_tombstones() {
 }
 
 #[tokio::test]
-async fn f5_held_sees_a_write_before_searches_do() {
+async fn f5_stored_versions_include_a_write_before_it_is_searchable() {
     each(async |fixture| {
         for version in 1..=20 {
             write(&fixture.set, put("a", version, note("text", version))).await.unwrap();

@@ -8,6 +8,7 @@ use anyhow::{Context, Result, ensure};
 use hdrhistogram::Histogram;
 use leasehold::{Enqueue, Leasehold, State};
 use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
 
 use self::limit::RawPickup;
 use super::Common;
@@ -55,13 +56,14 @@ pub async fn run(
     ours::set_up(&session, common.history).await?;
 
     let (started_tx, mut started) = mpsc::channel::<(u64, Instant)>(64);
-    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let stop = CancellationToken::new();
     let worker = engine.worker_with(started_tx).queue("bench", 50).handle(
         async |job: Noop, State(started): State<mpsc::Sender<(u64, Instant)>>| {
             let _ = started.send((job.n, Instant::now())).await;
         },
     );
-    let running = tokio::spawn(worker.run_until(async move { drop(stopped.await) }));
+    let running = tokio::spawn(worker.run_until(stop.clone().cancelled_owned()));
+    let stop = stop.drop_guard();
     // One job to warm every connection up.
     Noop { n: u64::MAX }.enqueue(engine).await?;
     started.recv().await.context("the worker is gone")?;

@@ -13,7 +13,7 @@ use crate::exit::Failure;
 #[derive(Args, Debug, Default)]
 pub struct IndexOptions {
     /// Keep the search index in this directory, created if missing. One process writes to it. Without
-    /// an index Postgres alone answers searches
+    /// an index Postgres alone serves searches
     #[arg(
         long,
         env = "LEASEHOLD_ANNOTATIONS_INDEX",

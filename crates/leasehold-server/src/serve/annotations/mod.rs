@@ -37,13 +37,13 @@ fn queue_of(notes: &Annotations) -> Option<&'static str> {
 /// Tags of bulk work, which is long on purpose: the alarm about the queue's length does not count it.
 const BULK: [&str; 5] = ["reindex_*", "rename_user", "delete_user", "move_group", "mirror.repair"];
 
-/// Builds the service that answers requests.
-pub fn answering(notes: &Annotations, listener: TcpListener, stopping: &Stopping) -> Service {
+/// Builds the service that serves requests.
+pub fn http_service(notes: &Annotations, listener: TcpListener, stopping: &Stopping) -> Service {
     let router = annotations::router(notes.clone());
     let queue = (notes.engine(), queue_of(notes));
     let (settings, web) = (notes.settings(), (router, listener));
     let proxies = settings.limits.trusted_proxies;
-    parts::answering("annotations", &settings.base_url, queue, web, proxies, stopping)
+    parts::http_service("annotations", &settings.base_url, queue, web, proxies, stopping)
 }
 
 /// Builds the service that keeps the index equal to the table. While another process writes to the

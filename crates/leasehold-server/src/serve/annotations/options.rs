@@ -46,7 +46,7 @@ pub struct AnnotationOptions {
         value_delimiter = ','
     )]
     annotations_origins: Vec<String>,
-    /// Wait this long for the index before Postgres alone answers a search [default: 800ms]
+    /// Wait this long for the index before Postgres alone serves a search [default: 800ms]
     #[arg(long, env = "LEASEHOLD_ANNOTATIONS_INDEX_LIMIT", value_name = "TIME")]
     annotations_index_limit: Option<Time>,
     /// Wait at least this long for the index; if searches usually take longer, wait four times their

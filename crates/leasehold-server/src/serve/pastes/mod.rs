@@ -24,13 +24,13 @@ pub async fn start(engine: Leasehold, store: Store, settings: Settings) -> Resul
     Ok(pastes)
 }
 
-/// Builds the service that answers requests.
-pub fn answering(pastes: &Pastes, listener: TcpListener, stopping: &Stopping) -> Service {
+/// Builds the service that serves requests.
+pub fn http_service(pastes: &Pastes, listener: TcpListener, stopping: &Stopping) -> Service {
     let router = pastes::router(pastes.clone());
     let queue = (pastes.engine(), Some(UPLOAD_QUEUE));
     let (settings, web) = (pastes.settings(), (router, listener));
     let proxies = settings.limits.trusted_proxies;
-    parts::answering("pastes", &settings.base_url, queue, web, proxies, stopping)
+    parts::http_service("pastes", &settings.base_url, queue, web, proxies, stopping)
 }
 
 /// Builds the service that uploads, expires and cleans up.

@@ -17,7 +17,7 @@ async function visit(page, path) {
     const answer = await page.goto(`${base}${path}`);
     if (answer.status() !== 503) return;
   }
-  throw new Error(`the database did not answer the console at ${path}`);
+  throw new Error(`the database did not respond to the console at ${path}`);
 }
 
 // Opens a disclosure. A click is lost when the page is refreshed between press and release.

@@ -47,7 +47,7 @@ async fn stored_bytes_can_differ_from_the_sent_ones() {
 }
 
 #[tokio::test]
-async fn success_can_be_faked() {
+async fn fault_rule_reports_success_without_storing() {
     let (s3, store) = setup();
     s3.add(Rule::on(Op::Put).error_in_200());
     put(&store, "k", TEXT).await.unwrap();

@@ -220,7 +220,12 @@ impl<'a> Builder<'a> {
                 let overloaded = matches!(error, TargetError::Overloaded(_));
                 let wait = permit.failed(overloaded, Instant::now()).wait;
                 let error = one_line(&error.to_string());
-                tracing::warn!(mirror = self.runtime.name(), error, ?wait, "the rebuild waits");
+                tracing::warn!(
+                    mirror = self.runtime.name(),
+                    error,
+                    ?wait,
+                    "a step of the rebuild failed; trying again after the wait"
+                );
                 Ok(None)
             }
             Err(error) => Err(error),

@@ -151,7 +151,12 @@ impl SetStore {
             Err(MirrorError::Target(error)) => {
                 let closed = permit.failed(false, Instant::now());
                 let (error, wait) = (one_line(&error.to_string()), closed.wait);
-                tracing::warn!(mirror = mirror.name, error, ?wait, "the second set falls behind");
+                tracing::warn!(
+                    mirror = mirror.name,
+                    error,
+                    ?wait,
+                    "a call to the second set failed; the next one follows after the wait"
+                );
             }
             _ => {}
         }

@@ -47,7 +47,7 @@ pub(super) struct Pass<'a> {
     jobs_of: HashMap<String, Vec<usize>>,
     counts: BTreeMap<(String, Found), i64>,
     kept: Vec<String>,
-    /// The database's time before the first look at the store.
+    /// The database's time before the first read from the store.
     looked: Option<Timestamp>,
 }
 
@@ -167,7 +167,7 @@ impl<'a> Pass<'a> {
                 self.kept.push(key.to_owned());
             }
             Synced::Unseen => {
-                // Not a failure: it was written.
+                // The write succeeded and is only not visible yet, so it does not count as a failure.
                 self.defer(key, self.retry_wait(key), "written, and not seen in the store yet");
             }
             // The set that is searched has it: the job waits only for the second set.

@@ -62,7 +62,9 @@ impl StoreCalls {
                 Ok(rows) if rows.first().is_some_and(|row| row.get::<_, i32>(0) >= PIECE) => {}
                 Ok(_) => return,
                 // The jobs become due by themselves when their wait is over.
-                Err(error) => return tracing::debug!(%error, "no deferred job became due sooner"),
+                Err(error) => {
+                    return tracing::debug!(%error, "deferred jobs were not made due early; each runs when its wait is over");
+                }
             }
         }
     }

@@ -21,7 +21,7 @@ pub(crate) struct Item {
     pub(crate) force: bool,
 }
 
-/// What became of a row.
+/// The result of bringing one row into the store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Synced {
     /// Seen in the store, in this version or a newer one.

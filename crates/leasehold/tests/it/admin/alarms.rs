@@ -68,7 +68,7 @@ async fn acknowledge_and_silence_without_a_reason_are_refused() {
 }
 
 #[tokio::test]
-async fn watch_changes_what_is_given_and_takes_precedence_over_a_declared_one() {
+async fn watch_of_an_operator_takes_precedence_over_a_declared_one() {
     let office = Office::new().await;
     let (alarms, by) = (office.engine.alarms(), &office.by);
     let declared = WatchChange::new().max_length(Some(10_000)).bulk_tags(["import"]);
@@ -80,6 +80,13 @@ async fn watch_changes_what_is_given_and_takes_precedence_over_a_declared_one() 
     assert_eq!((watch.over, watch.max_age, watch.max_dead), (2 * HOUR, None, 3));
     assert_eq!((watch.max_length, watch.min_completed), (Some(10_000), 1));
     assert_eq!((watch.bulk_tags, watch.changed_by.as_str()), (vec!["import".to_owned()], "ann"));
+}
+
+#[tokio::test]
+async fn removed_watch_stays_off() {
+    let office = Office::new().await;
+    let (alarms, by) = (office.engine.alarms(), &office.by);
+    alarms.set_watch("mail", &WatchChange::new().max_dead(3), by).await.unwrap();
     let short = WatchChange::new().over(Duration::from_secs(1));
     let error = alarms.set_watch("mail", &short, by).await.expect_err("refused");
     assert!(matches!(error, AdminError::Refused(_)), "{error:?}");

@@ -178,7 +178,7 @@ async fn update_changes_a_waiting_job_only() {
 }
 
 #[tokio::test]
-async fn update_of_the_due_time_moves_the_expiry_along_and_refuses_one_before_it() {
+async fn update_of_the_due_time_moves_the_expiry_along() {
     let office = Office::new().await;
     let id = office.ready().await;
     let jobs = office.engine.jobs();
@@ -192,6 +192,14 @@ async fn update_of_the_due_time_moves_the_expiry_along_and_refuses_one_before_it
     let job = jobs.get(id).await.unwrap().unwrap();
     assert_eq!((job.state, job.scheduled_at), (JobState::Scheduled, later));
     assert!(job.expires_at > before.expires_at && job.expires_at > Some(later));
+}
+
+#[tokio::test]
+async fn invalid_update_changes_nothing() {
+    let office = Office::new().await;
+    let id = office.ready().await;
+    let jobs = office.engine.jobs();
+    let before = jobs.get(id).await.unwrap().unwrap();
     let audits = office.audits().await;
     for bad in [
         JobUpdate::new().expires_at(before.scheduled_at),
@@ -202,6 +210,8 @@ async fn update_of_the_due_time_moves_the_expiry_along_and_refuses_one_before_it
         assert!(matches!(error, AdminError::Refused(_)), "{error:?}");
     }
     assert_eq!(office.audits().await, audits);
+    let after = jobs.get(id).await.unwrap().unwrap();
+    assert_eq!(after.expires_at, before.expires_at);
 }
 
 #[tokio::test]

@@ -53,7 +53,7 @@ async fn d17_schedule_that_no_worker_declares_is_reported_and_still_fires() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn d17_retired_schedule_is_removed_and_one_that_an_operator_added_stays() {
+async fn d17_retirement_removes_only_declared_schedules() {
     let database = TestDatabase::new().await;
     let (engine, client) = (engine(&database).await, database.connect_directly().await);
     sql(

@@ -33,7 +33,7 @@ pub const ENQUEUE_DEAD: Op = op(
 pub const CLAIM: Op =
     op("claim", None, "select id from leasehold.claim('second', claim_size => 2)");
 /// What the engine's own workers call. It does not expire leases first, so it takes what waits: job
-/// 2, and job 1 when its holder let go of it.
+/// 2, and job 1 when its holder has released it.
 pub const CLAIM_NEXT: Op = op(
     "claim next",
     None,

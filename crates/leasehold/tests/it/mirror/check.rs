@@ -115,7 +115,7 @@ async fn f9_check_ignores_rows_that_change_during_the_check() {
     let margin = Margin::new().await;
     margin.write_many(1, 30).await;
     margin.pass().await;
-    // Stops between the first and the second look at what differs, for as long as the test takes.
+    // Stops between the first and the second comparison, for as long as the test takes.
     let (store, barrier) = StopsAt::new(&margin.target, Call::Held, 1);
     let mirror = bare().limit(Duration::from_secs(600)).target(store);
     // The rows are changed and written, but the check reads a store that shows nothing new yet.

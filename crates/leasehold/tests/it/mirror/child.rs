@@ -1,5 +1,5 @@
-//! A process that saves a note and is killed before its store has it. It is a test of this program
-//! that returns at once, unless it was started as such a process.
+//! A process that saves a note and is killed before its store has it. The test binary starts itself as
+//! the child; without the child's variable this test returns at once.
 
 use std::io::Read;
 use std::time::Duration;

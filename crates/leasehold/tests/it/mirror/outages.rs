@@ -71,7 +71,7 @@ async fn f11_store_that_accepts_small_writes_gets_small_writes() {
 }
 
 #[tokio::test]
-async fn f11_call_to_a_store_that_does_not_answer_ends_at_the_limit() {
+async fn f11_call_to_a_store_that_does_not_respond_ends_at_the_limit() {
     let margin = Margin::new().await;
     margin.keep_deferred().await;
     margin.target.faults(|faults| faults.slow = Some(Duration::from_secs(3600)));
@@ -84,7 +84,7 @@ async fn f11_call_to_a_store_that_does_not_answer_ends_at_the_limit() {
 }
 
 #[tokio::test]
-async fn lost_answers_and_repeated_writes_change_nothing() {
+async fn lost_responses_and_repeated_writes_change_nothing() {
     let margin = Margin::new().await;
     margin.keep_deferred().await;
     margin.write(&["a", "b"]).await;

@@ -52,7 +52,7 @@ async fn f2_deletion_survives_earlier_writes_that_arrive_later() {
     margin.target.faults(|faults| faults.delay_writes = true);
     margin.pass().await;
     margin.target.faults(|faults| faults.delay_writes = false);
-    // The store has never seen the document, and the deletion is written all the same.
+    // The store has never seen the document; the deletion is still written.
     margin.sql("delete from margin.note where id = 'a'").await;
     margin.due().await;
     assert_eq!(margin.pass().await.completed, 1);

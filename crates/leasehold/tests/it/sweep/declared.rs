@@ -120,7 +120,7 @@ async fn install_adds_missing_columns_and_indexes_once() {
 }
 
 #[tokio::test]
-async fn finishing_runs_a_write_a_query_and_the_entries_before_them() {
+async fn finishing_runs_every_kind_of_statement() {
     let kept = "kept as (insert into library.notes select id from finished returning n)";
     let doubled = format!("doubled as (select id * 2 as id from finished), {kept}");
     let write = "insert into library.notes select n + 1 from kept";

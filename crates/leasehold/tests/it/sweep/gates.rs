@@ -82,7 +82,7 @@ async fn d8_sweep_ends_under_a_gate_that_grants_no_request() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn d6_gate_that_does_not_answer_is_asked_a_few_times_only() {
+async fn d6_gate_that_does_not_respond_gets_few_calls() {
     for says in [None, Some(Answer::Unavailable)] {
         let shelf = Shelf::with(2000).await;
         let gate = stubborn(says);

@@ -56,7 +56,7 @@ async fn takes_and_releases(shelf: &Shelf, server: &PrivateRedis) -> bool {
 async fn gate_is_held_during_the_claim_and_released_before_the_handler() {
     let (shelf, server) = (Shelf::new().await, PrivateRedis::start().expect("Redis"));
     let mut first = 1;
-    // A request that Redis does not answer within 150 ms times out, and then the pass proves nothing.
+    // A request without a reply from Redis within 150 ms times out, and then the pass proves nothing.
     until("a pass with every answer in time", async || {
         shelf.lend(first, 300).await;
         first += 300;

@@ -42,7 +42,7 @@ async fn declared(shelf: &Shelf) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nightly_run_happens_once_for_all_workers_and_the_next_one_is_a_day_later() {
+async fn nightly_run_happens_once_for_all_workers() {
     let shelf = Shelf::with(500).await;
     let sweep = nightly(&shelf).await.claim_size(10);
     let workers: Vec<_> = (0..3).map(|_| run(shelf.engine.worker().sweep(sweep.clone()))).collect();

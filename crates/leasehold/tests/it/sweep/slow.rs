@@ -36,7 +36,7 @@ async fn d20_finish_that_times_out_is_halved_until_it_succeeds() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn d20_finish_without_an_answer_through_a_pooler_is_halved() {
+async fn d20_finish_without_a_response_through_a_pooler_is_halved() {
     let postgres = PrivatePostgres::throwaway().start().expect("a server");
     let database = TestDatabase::on(&postgres).await.expect("a database");
     let pgbouncer = PgBouncer::start(&postgres, 6).expect("a pooler");

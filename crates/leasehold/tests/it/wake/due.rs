@@ -98,7 +98,7 @@ async fn b17_next_due_names_the_first_job_that_the_worker_can_run() {
             format!("select coalesce(leasehold_internal.next_due('default', {arguments}), -1)");
         place.client.query_one(&sql, &[]).await.expect("an answer").get::<_, f64>(0)
     };
-    // Whichever priorities the worker knows.
+    // The result must not depend on which priorities the worker has cursors for.
     for known in [
         "'{}', '{}'",
         "'{f}', '{5}'",

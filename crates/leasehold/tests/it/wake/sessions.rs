@@ -1,4 +1,4 @@
-//! What becomes of an announcement when its session or its worker ends.
+//! Announcements whose session or worker ends.
 
 use leasehold::{Enqueue, Finished};
 use leasehold_testing::TestDatabase;

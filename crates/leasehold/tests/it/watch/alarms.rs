@@ -1,4 +1,4 @@
-//! What becomes of an alarm: raised once, notified once, silenced, acknowledged, cleared.
+//! The life of an alarm: raised once, notified once, silenced, acknowledged, cleared.
 
 use leasehold::alarm::{self, Thresholds};
 use leasehold::database::Database;

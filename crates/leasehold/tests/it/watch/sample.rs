@@ -28,7 +28,10 @@ async fn one_process_takes_the_sample_of_a_minute() {
     let mut again = Vec::new();
     while let Some(sampled) = measure::sample(&sql.client).await.unwrap() {
         let minute = sampled.minute;
-        assert!(!again.contains(&minute), "{minute} twice: a second look finds nothing to do");
+        assert!(
+            !again.contains(&minute),
+            "{minute} twice: a second sample in one minute must change nothing"
+        );
         again.push(minute);
     }
     assert!(!again.is_empty());

@@ -1,4 +1,4 @@
-//! What becomes of the minutes: they are rolled up to hours, pruned, and read as series for charts.
+//! The samples of minutes: they are rolled up to hours, pruned, and read as series for charts.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,4 @@
-//! What a handler gets, and what becomes of its result.
+//! What a handler gets, and how the worker records its result.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -135,23 +135,26 @@ async fn job_that_keeps_failing_is_buried_with_its_last_error() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn permanent_error_buries_at_once_and_cancel_moves_the_job_to_history() {
+async fn permanent_error_buries_at_once() {
     let database = TestDatabase::new().await;
     let (engine, client) = (engine(&database).await, database.connect().await);
-    let handler = async |job: Note| -> JobResult {
-        if job.n == 1 {
-            Err(JobError::permanent("no such user"))
-        } else {
-            Ok(Outcome::Cancel("not needed".into()))
-        }
-    };
+    let handler = async |_: Note| -> JobResult { Err(JobError::permanent("no such user")) };
     let mut worker = run(engine.worker().queue("default", 1).handle(handler));
     Note { n: 1 }.enqueue(&engine).await.expect("enqueued");
     assert_eq!(worker.next_end().await, Finished::Buried);
-    Note { n: 2 }.enqueue(&engine).await.expect("enqueued");
-    assert_eq!(worker.next_end().await, Finished::Cancelled);
     let dead = "select count(*) from leasehold_internal.dead_job where cause = 'rejected' and last_error = 'no such user'";
     assert_eq!(count(&client, dead).await, 1);
+    worker.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn cancel_by_a_handler_moves_the_job_to_the_history() {
+    let database = TestDatabase::new().await;
+    let (engine, client) = (engine(&database).await, database.connect().await);
+    let handler = async |_: Note| -> JobResult { Ok(Outcome::Cancel("not needed".into())) };
+    let mut worker = run(engine.worker().queue("default", 1).handle(handler));
+    Note { n: 1 }.enqueue(&engine).await.expect("enqueued");
+    assert_eq!(worker.next_end().await, Finished::Cancelled);
     let filed = "select count(*) from leasehold_internal.history where outcome = 'cancelled' and note = 'not needed'";
     assert_eq!(count(&client, filed).await, 1);
     worker.stop().await;

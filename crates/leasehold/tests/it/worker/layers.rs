@@ -116,7 +116,7 @@ async fn layer_sees_an_error_a_panic_and_kwargs_that_do_not_fit() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn panic_in_a_layer_fails_the_attempt_and_the_layers_outside_see_it() {
+async fn panic_in_a_layer_reaches_the_layers_outside_as_an_error() {
     let database = TestDatabase::new().await;
     let (engine, client) = (engine(&database).await, database.connect().await);
     enqueue(&engine, [1]).await;

@@ -87,8 +87,7 @@ type Gate = Arc<Mutex<mpsc::Receiver<()>>>;
 type Late = UnboundedSender<Result<(), FinishError>>;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
-async fn g7_handler_that_blocks_its_thread_fails_at_its_run_limit_and_its_late_result_is_rejected()
-{
+async fn g7_late_result_of_a_handler_that_blocked_its_thread_is_rejected() {
     let database = TestDatabase::new().await;
     let (engine, client) = (engine(&database).await, database.connect().await);
     let (let_go, gate) = mpsc::channel::<()>();
@@ -126,7 +125,7 @@ impl Busy {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn each_queue_runs_as_many_jobs_as_it_has_slots_and_no_more() {
+async fn each_queue_runs_as_many_jobs_as_it_has_slots() {
     let database = TestDatabase::new().await;
     let engine = engine(&database).await;
     let state = Arc::new((Busy::new(5), Busy::new(2)));

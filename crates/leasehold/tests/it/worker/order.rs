@@ -36,7 +36,7 @@ async fn starts(worker: &mut Running, many: usize) -> Vec<JobId> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn lower_priority_numbers_run_first_and_equal_ones_by_due_time() {
+async fn jobs_run_by_priority_then_by_due_time() {
     let database = TestDatabase::new().await;
     let engine = engine(&database).await;
     let mut expected = Vec::new();

@@ -90,7 +90,7 @@ async fn service_runs_beside_its_jobs_until_the_worker_stops() {
     let database = TestDatabase::new().await;
     let engine = engine(&database).await;
     let (service, seen) = counter("a");
-    // The worker names another queue; the service works its own all the same.
+    // The worker names another queue; the service still works its own.
     let mut worker = run(engine.worker().queue("default", 2).service(service));
     let draft = Draft::untyped("count.a", &json!({})).expect("a draft").queue("counts");
     draft.enqueue(&engine).await.expect("enqueued");

@@ -1,4 +1,4 @@
-//! Stopping, pausing, and what becomes of work under way.
+//! Stopping and pausing a worker while handlers run.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -201,7 +201,7 @@ async fn h11_client_that_does_not_read_its_response_is_cut_off() {
     let mut stream = site.connect().await;
     let request = format!("GET /raw/{code} HTTP/1.1\r\nHost: x\r\n\r\n");
     stream.write_all(request.as_bytes()).await.unwrap();
-    // It reads nothing, and holds the only slot. Another client is served all the same.
+    // It reads nothing, and holds the only slot. Another client must still be served.
     let response = ends("a stalled response", site.get("/healthz").send()).await.unwrap();
     assert_eq!(response.status(), StatusCode::OK);
     drop(stream);
