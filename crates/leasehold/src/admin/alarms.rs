@@ -315,7 +315,7 @@ impl Alarms<'_> {
         by_service: bool,
     ) -> Result<bool, AdminError> {
         let seconds = |time: Option<Duration>| time.map(|time| time.as_secs_f64());
-        let sql = "select leasehold.watch_queue($1, $2, $3, $4, make_interval(secs => $5), $6, $7, \
+        let sql = "select leasehold_internal.watch_queue($1, $2, $3, $4, make_interval(secs => $5), $6, $7, \
                    make_interval(secs => $8), $9, $10, $11)";
         let params = [
             (&queue as _, Type::TEXT),
@@ -336,7 +336,7 @@ impl Alarms<'_> {
     /// Removes the thresholds of a queue; those for queues without a watch apply again. A program that declares
     /// its thresholds at every start does not set them again. The audit log records actor and reason.
     pub async fn remove_watch(&self, queue: &str, by: &By) -> Result<Toggle, AdminError> {
-        let sql = "select leasehold.unwatch_queue($1, $2, $3)";
+        let sql = "select leasehold_internal.unwatch_queue($1, $2, $3)";
         let params = [
             (&queue as _, Type::TEXT),
             (&by.actor as _, Type::TEXT),

@@ -254,7 +254,7 @@ impl Mirrors<'_> {
         keys: &[String],
         how: &Reindex,
     ) -> Result<u64, AdminError> {
-        let sql = "select leasehold.reindex_mirror($1, $2, $3, $4, $5)";
+        let sql = "select leasehold_internal.reindex_mirror($1, $2, $3, $4, $5)";
         let params = [
             (&name as _, Type::TEXT),
             (&keys as _, Type::TEXT_ARRAY),
@@ -273,7 +273,7 @@ impl Mirrors<'_> {
         order: MirrorOrder,
         by: &By,
     ) -> Result<Option<JobId>, AdminError> {
-        let sql = "select leasehold.order_mirror($1, $2, $3, $4)";
+        let sql = "select leasehold_internal.order_mirror($1, $2, $3, $4)";
         let params = [
             (&name as _, Type::TEXT),
             (&order.as_str() as _, Type::TEXT),

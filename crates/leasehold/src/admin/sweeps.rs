@@ -212,7 +212,7 @@ impl Sweeps<'_> {
     /// Removes a sweep that no worker declares any more, with the failures of its rows; its table stays as it is.
     /// Returns false if there is no such sweep. The audit log records actor and reason.
     pub async fn forget(&self, name: &str, by: &By) -> Result<bool, AdminError> {
-        self.call("select leasehold.forget_sweep($1, $2, $3)", name, by).await
+        self.call("select leasehold_internal.forget_sweep($1, $2, $3)", name, by).await
     }
 
     /// Redrives dead rows with these keys, `None`: all of them, up to 1,000 per call. Returns how many; call it
@@ -223,7 +223,7 @@ impl Sweeps<'_> {
         keys: Option<&[String]>,
         by: &By,
     ) -> Result<u64, AdminError> {
-        let sql = "select leasehold.redrive_sweep($1, $2, $3, $4, $5)";
+        let sql = "select leasehold_internal.redrive_sweep($1, $2, $3, $4, $5)";
         let params = [
             (&name as _, Type::TEXT),
             (&keys as _, Type::TEXT_ARRAY),

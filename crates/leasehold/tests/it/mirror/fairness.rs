@@ -77,7 +77,7 @@ async fn f10_full_reindex_does_not_delay_a_new_save() {
     margin.write_many(1, 20_000).await;
     margin.sql("delete from leasehold.job").await;
     margin
-        .sql("select leasehold.reindex_mirror('notes', array(select id from margin.note), 'reindex_all', 1000)")
+        .sql("select leasehold_internal.reindex_mirror('notes', array(select id from margin.note), 'reindex_all', 1000)")
         .await;
     margin.write(&["live"]).await;
     let live = ids(&margin, "kwargs->>'key' = 'live'").await;
