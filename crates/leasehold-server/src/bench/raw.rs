@@ -34,13 +34,13 @@ pub const TABLES: &str = "
 
 const CLAIM: &str = "
     with picked as materialized (
-        select ctid as place from raw.job
+        select ctid as row_at from raw.job
          where (priority, scheduled_at, id) > (0, $1, $2)
            and scheduled_at <= statement_timestamp() and claim_token = 0
          order by priority, scheduled_at, id limit $3
     ), claimed as (
         update raw.job set claim_token = $4, attempts = attempts + 1
-         where ctid = any (array(select place from picked)) and claim_token = 0
+         where ctid = any (array(select row_at from picked)) and claim_token = 0
         returning id, name, kwargs, scheduled_at
     ), leased as (
         insert into raw.lease

@@ -112,7 +112,7 @@ impl Keeper {
                 next_tick = Instant::now() + TICK;
                 self.cancel_requests().await;
                 self.enforce_run_limits();
-                self.registration.beat(&self.link).await;
+                self.registration.renew(&self.link).await;
             }
             let pause = self.lease_table.next_deadline(Instant::now()).unwrap_or(TICK).min(TICK);
             tokio::select! {
