@@ -6,6 +6,9 @@
 //
 // A claim also reclaims jobs of dead consumers. Where no worker of the library runs, let cron call
 // "select * from leasehold.housekeep()" every minute: it prunes, and buries jobs that expired.
+//
+// A claim whose reply is lost keeps its jobs until the lease runs out. To continue at once, pass a new UUID as
+// claim_id to leasehold.claim, and after a reconnect read its jobs with leasehold.recover_claim(worker, claim_id).
 
 import os from 'node:os'
 import pg from 'pg'
@@ -13,6 +16,8 @@ import pg from 'pg'
 const QUEUE = 'letters'
 const WORKER = `node/${os.hostname()}/${process.pid}`
 const LEASE = process.env.LEASE ?? '30 seconds'
+// The version of the SQL interface that this program was written for.
+const CONTRACT = 1
 
 // Another worker owns the job now: roll back and drop the result.
 class LeaseLost extends Error {}
@@ -38,6 +43,15 @@ async function connect() {
   client.on('error', () => {})
   await client.connect()
   return client
+}
+
+async function checkContract(client) {
+  const { rows } = await client.query('select leasehold.contract() as found')
+  if (rows[0].found !== CONTRACT) {
+    console.error(`the SQL interface of Leasehold has version ${rows[0].found}; consume.mjs needs ${CONTRACT}: ` +
+      'use the consume.mjs of the release that the database has')
+    process.exit(1)
+  }
 }
 
 // Ends the pause of the loop, so that a stop takes effect at once.
@@ -109,6 +123,7 @@ process.on('SIGTERM', stop)
 process.on('SIGINT', stop)
 const client = await connect()
 const renewer = await connect()
+await checkContract(client)
 console.log('ready')
 while (!stopping) {
   const claimed = await claim(client)

@@ -8,11 +8,15 @@ lease, such as "10 seconds".
 
 A claim also reclaims jobs of dead consumers. Where no worker of the library runs, let cron call
 "select * from leasehold.housekeep()" every minute: it prunes, and buries jobs that expired.
+
+A claim whose reply is lost keeps its jobs until the lease runs out. To continue at once, pass a new UUID as claim_id
+to leasehold.claim, and after a reconnect read its jobs with leasehold.recover_claim(worker, claim_id).
 """
 
 import os
 import signal
 import socket
+import sys
 import threading
 import time
 
@@ -21,6 +25,8 @@ import psycopg2
 QUEUE = "letters"
 WORKER = f"python/{socket.gethostname()}/{os.getpid()}"
 LEASE = os.environ.get("LEASE", "30 seconds")
+# The version of the SQL interface that this program was written for.
+CONTRACT = 1
 
 # A plain flag: setting an Event in a signal handler can wait forever for the lock of the very wait
 # that the signal interrupted.
@@ -37,6 +43,15 @@ def connect():
         os.environ["DATABASE_URL"], application_name="consume.py", connect_timeout=10,
         keepalives_idle=10, keepalives_interval=5, keepalives_count=4, tcp_user_timeout=30_000,
     )
+
+
+def check_contract(connection):
+    with connection, connection.cursor() as cursor:
+        cursor.execute("select leasehold.contract()")
+        found = cursor.fetchone()[0]
+    if found != CONTRACT:
+        sys.exit(f"the SQL interface of Leasehold has version {found}; consume.py needs {CONTRACT}: use the "
+                 "consume.py of the release that the database has")
 
 
 def print_letter(cursor, kwargs):
@@ -131,6 +146,7 @@ def main():
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, stop)
     connection = connect()
+    check_contract(connection)
     print("ready", flush=True)
     while not stopping:
         claimed = claim(connection)

@@ -15,18 +15,18 @@ comment on function leasehold.enqueue is
     'Enqueues a job in the caller''s transaction. With a key, a repeat within key_ttl returns the first job''s id and inserted = false.';
 comment on function leasehold.enqueue_many is
     'Enqueues one job per element of names and kwargs in one statement. Returns one row per job, in the same order.';
-comment on function leasehold.wake is
+comment on function leasehold_internal.wake is
     'Wakes idle workers of a queue. An insert does this by itself at its commit.';
 comment on function leasehold.complete_waiting is
     'Completes jobs that wait, because their work was done elsewhere. Running jobs are left alone. Returns the number.';
 comment on function leasehold.contract is
-    'Returns the version of this interface. Within one version, functions keep their names, parameters and results.';
+    'Returns the version of this interface, now 1. Within one version, functions keep their names, parameters and results. A program checks it when it starts.';
 
 -- Workers.
 comment on function leasehold.claim is
     'Claims up to claim_size ready jobs, and at most the claim_size of the queue, under a new lease, in order of priority and due time, deferred jobs last. Reclaims expired leases first. names null: every name. A claim_size of 0 returns no job.';
-comment on function leasehold_internal.recover_claim is
-    'Returns the jobs of a claim whose reply was lost, found by the claim_id that the caller passed to claim.';
+comment on function leasehold.recover_claim is
+    'Returns the jobs that a claim without a reply took: the caller passed this claim_id to claim. No rows: it took none, or its lease has ended. Without this call the jobs wait until their lease runs out.';
 comment on function leasehold.renew is
     'Lengthens leases by their own length from now. Returns one state per generation: ''renewed'', ''busy'' (locked; ask again), ''ended'' or ''lost''.';
 comment on function leasehold.check_lease is
@@ -86,13 +86,13 @@ comment on function leasehold.pause_sweep is
 comment on function leasehold.resume_sweep is 'Resumes a paused sweep. Returns false if it is not paused.';
 comment on function leasehold_internal.run_watchdog is
     'Makes the workers of a sweep run its watchdog now. Returns false if there is none of this name.';
-comment on function leasehold.forget_sweep is
+comment on function leasehold_internal.forget_sweep is
     'Removes the record of a sweep that no worker has any more. Its table stays as it is. Returns false if there is none.';
-comment on function leasehold.redrive_sweep is
+comment on function leasehold_internal.redrive_sweep is
     'Brings dead rows of a sweep back. Null keys: all of them, up to up_to. Returns the keys.';
-comment on function leasehold.order_mirror is
+comment on function leasehold_internal.order_mirror is
     'Asks a worker of a mirror to check, rebuild, roll back or drop; what is one of these words: check, rebuild, rollback, drop. Returns the id of the job, or null if there is no such mirror.';
-comment on function leasehold.reindex_mirror is
+comment on function leasehold_internal.reindex_mirror is
     'Enqueues one job per key, which compares the row with its document; with force it writes the document in any case. Returns the number.';
 comment on function leasehold_internal.forget_mirror is
     'Removes the record of a mirror that no worker has any more. Its table and its store stay as they are. Returns false if there is none.';
@@ -104,9 +104,9 @@ comment on function leasehold.silence_alarm is
     'Sends no notification of an alarm for a while, even if it clears and is raised again. Zero ends a silence.';
 comment on function leasehold_internal.test_alarm is
     'Sends a test notification to every registered receiver. Returns their number; 0: alarms reach no one.';
-comment on function leasehold.watch_queue is
+comment on function leasehold_internal.watch_queue is
     'Sets the alarm thresholds of a queue. Null leaves one as it is; a max_length of -1 and a max_age of 0 turn theirs off. Without min_completed and over, a new watch raises no alarm about few completed jobs, unless by_service is true.';
-comment on function leasehold.unwatch_queue is
+comment on function leasehold_internal.unwatch_queue is
     'Turns the alarms of a queue off. Returns false if there was no watch, or it was off already.';
 
 -- Views.

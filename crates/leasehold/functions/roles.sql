@@ -36,7 +36,7 @@ begin
     grant execute on function
         leasehold.enqueue, leasehold.enqueue_many, leasehold_internal.check_enqueue,
         leasehold_internal.check_options, leasehold_internal.request_hash, leasehold_internal.check_expiry,
-        leasehold_internal.check_kwargs_size, leasehold.wake
+        leasehold_internal.check_kwargs_size, leasehold_internal.wake
         to leasehold_producer, leasehold_worker;
 
     -- A worker claims from any queue and finishes under the fence. `complete_waiting` completes jobs that
@@ -44,8 +44,9 @@ begin
     grant execute on function
         leasehold_internal.queue_settings, leasehold_internal.claim_next, leasehold_internal.claim_alone,
         leasehold_internal.claim_around, leasehold_internal.lost_priority, leasehold_internal.has_deferred,
-        leasehold.claim, leasehold_internal.recover_claim, leasehold.renew, leasehold_internal.cancel_requests,
-        leasehold.check_lease, leasehold.complete_many, leasehold.complete, leasehold_internal.settle,
+        leasehold.claim, leasehold.recover_claim, leasehold.renew, leasehold_internal.cancel_requests,
+        leasehold.check_lease, leasehold_internal.complete_rows, leasehold.complete_many, leasehold.complete,
+        leasehold_internal.settle,
         leasehold.complete_waiting, leasehold.fail, leasehold.bury, leasehold_internal.record_failure,
         leasehold_internal.ended_as, leasehold.snooze, leasehold.defer, leasehold_internal.defer_many,
         leasehold.release, leasehold.finish_cancelled,
@@ -79,7 +80,7 @@ begin
     -- calls the store.
     grant execute on function
         leasehold_internal.mirror_changed, leasehold_internal.mirror_removed, leasehold_internal.mirror_saved,
-        leasehold_internal.mirror_restored, leasehold.reindex_mirror
+        leasehold_internal.mirror_restored, leasehold_internal.reindex_mirror
         to leasehold_producer, leasehold_worker;
     grant execute on function
         leasehold_internal.fingerprint, leasehold_internal.declare_mirror, leasehold_internal.mirror_entomb,
@@ -119,11 +120,11 @@ begin
         leasehold.cancel, leasehold.promote, leasehold.redrive, leasehold.delete_jobs, leasehold.update_job,
         leasehold_internal.error_fingerprint, leasehold.pause, leasehold.resume, leasehold.set_queue,
         leasehold.add_schedule, leasehold.pause_schedule, leasehold.resume_schedule,
-        leasehold.remove_schedule, leasehold.run_schedule, leasehold.wake, leasehold.run_sweep,
-        leasehold.pause_sweep, leasehold.resume_sweep, leasehold.redrive_sweep,
+        leasehold.remove_schedule, leasehold.run_schedule, leasehold_internal.wake, leasehold.run_sweep,
+        leasehold.pause_sweep, leasehold.resume_sweep, leasehold_internal.redrive_sweep,
         leasehold_internal.begin_watchdog, leasehold_internal.note_watchdog, leasehold_internal.run_watchdog,
-        leasehold.forget_sweep, leasehold.acknowledge_alarm, leasehold_internal.test_alarm, leasehold.silence_alarm,
-        leasehold.watch_queue, leasehold.unwatch_queue, leasehold.order_mirror, leasehold.reindex_mirror,
+        leasehold_internal.forget_sweep, leasehold.acknowledge_alarm, leasehold_internal.test_alarm, leasehold.silence_alarm,
+        leasehold_internal.watch_queue, leasehold_internal.unwatch_queue, leasehold_internal.order_mirror, leasehold_internal.reindex_mirror,
         leasehold_internal.forget_mirror, leasehold_internal.reset_mirror_equality
         to leasehold_operator;
     -- An operator who decides about a dead job needs its kwargs and its errors.

@@ -1,2 +1,3 @@
--- Returns whether a live worker works a queue.
-select exists (select from leasehold.workers where state = 'alive' and $1 = any (queues))
+-- Returns whether a live worker works a queue, and whether one of them has a handler for a name.
+select count(*) > 0 as worked, coalesce(bool_or($2 = any (names)), false) as handled
+  from leasehold.workers where state = 'alive' and $1 = any (queues)

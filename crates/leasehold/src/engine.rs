@@ -277,31 +277,37 @@ impl EnqueueOn for &Leasehold {
 }
 
 impl Leasehold {
-    /// Counts stored jobs. The first ones of a queue, and the next ones an hour later, also start a check whether
-    /// a worker works that queue, beside the caller.
+    /// Counts stored jobs. The first ones of a name in a queue, and the next ones an hour later, also start a check
+    /// whether a worker runs them, beside the caller.
     fn enqueued(&self, queue: &str, name: &str, jobs: u64) {
         if self.0.process.enqueued(queue, name, jobs) {
             // Weak: the check must not keep the connections of a program that has ended its work.
-            let (inner, queue) = (Arc::downgrade(&self.0), queue.to_owned());
+            let (inner, queue, name) = (Arc::downgrade(&self.0), queue.to_owned(), name.to_owned());
             tokio::spawn(async move {
                 tokio::time::sleep(WORKER_CHECK_AFTER).await;
                 if let Some(inner) = inner.upgrade() {
-                    Self(inner).warn_if_unworked(&queue).await;
+                    Self(inner).warn_if_unworked(&queue, &name).await;
                 }
             });
         }
     }
 
-    /// Logs a warning if no live worker works the queue.
-    #[doc(hidden)]
-    pub async fn warn_if_unworked(&self, queue: &str) {
-        // Without a reply, or without the right to see workers, nothing is known.
-        if let Ok(false) = self.queues().is_worked(queue).await {
-            tracing::warn!(
+    /// Logs a warning if no live worker works the queue, or none of them has a handler for the name.
+    async fn warn_if_unworked(&self, queue: &str, name: &str) {
+        match self.queues().is_handled(queue, name).await {
+            Ok((false, _)) => tracing::warn!(
                 queue,
                 "jobs were enqueued into a queue that no live worker works; they wait. Add .queue({queue:?}, slots) \
                  to a worker, or enqueue into another queue"
-            );
+            ),
+            Ok((true, false)) => tracing::warn!(
+                queue,
+                name,
+                "jobs were enqueued whose name no live worker of their queue handles; they wait. Add a handler for \
+                 {name:?} to a worker of queue {queue:?}"
+            ),
+            // Without a reply, or without the right to see workers, nothing is known.
+            Ok((true, true)) | Err(_) => {}
         }
     }
 

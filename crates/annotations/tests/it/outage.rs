@@ -30,7 +30,7 @@ async fn rewrite(fixture: &Fixture, author: &annotations::User, note: &Annotatio
 }
 
 async fn order(fixture: &Fixture, what: &str) {
-    let sql = "select leasehold.order_mirror($1, $2, 'alba')";
+    let sql = "select leasehold_internal.order_mirror($1, $2, 'alba')";
     fixture.client.execute(sql, &[&annotations::MIRROR, &what]).await.unwrap();
 }
 

@@ -52,7 +52,7 @@ pub async fn run(bench: &Bench, docs: u64) -> Result<(Duration, Duration, CheckR
                select array_agg(k.id order by k.id) into keys from \
                  (select id from annotations.annotation where id > after order by id limit {CHUNK}) k; \
                exit when keys is null; \
-               perform leasehold.reindex_mirror('{}', keys, 'bench', 100); \
+               perform leasehold_internal.reindex_mirror('{}', keys, 'bench', 100); \
                after := keys[cardinality(keys)]; \
              end loop; end $$",
             annotations::MIRROR

@@ -157,8 +157,8 @@ impl Notice {
         ctx: &Ctx,
         receiver: &'static str,
     ) -> Result<Option<Self>, JobError> {
-        let word: serde_json::Value = serde_json::from_slice(ctx.kwargs())?;
-        let raised = word["alarm"].as_i64().filter(|_| word["event"] == "raised");
+        let notification: serde_json::Value = serde_json::from_slice(ctx.kwargs())?;
+        let raised = notification["alarm"].as_i64().filter(|_| notification["event"] == "raised");
         if let Some(alarm) = raised
             && engine.alarms().is_over(alarm).await?
         {

@@ -12,7 +12,9 @@ use crate::console_fixture::ConsoleFixture;
 
 /// Creates forty minutes of two queues, a worker and a mirror, all of them sampled.
 async fn traffic(console: &ConsoleFixture) {
-    console.sql("select leasehold.watch_queue('annotations', 'ann', max_length => 1000)").await;
+    console
+        .sql("select leasehold_internal.watch_queue('annotations', 'ann', max_length => 1000)")
+        .await;
     console.sql("select leasehold_internal.declare_mirror('annotations.index', 'public.notes', 'id', 'text', 'version', 'annotations', 'index', 'id', '1 minute', '1 day', '1 minute', 1000, 2500)").await;
     for minute in 0..40_u32 {
         for (queue, jobs, done) in

@@ -70,6 +70,7 @@ async fn metrics_pass_a_strict_parser() {
         ("leasehold_queue_dead_expired_jobs", &[("queue", "odd \"\\ queue")], 1.0),
         ("leasehold_tag_last_minute_jobs", &[("tag", "two\nlines"), ("event", "expired")], 1.0),
         ("leasehold_queue_last_minute_jobs", &[("queue", "mail"), ("event", "completed")], 2.0),
+        ("leasehold_queue_last_minute_jobs", &[("queue", "mail"), ("event", "dead")], 2.0),
         (
             "leasehold_mirror_last_minute_rows",
             &[("mirror", "notes.index"), ("event", "synced_missing")],

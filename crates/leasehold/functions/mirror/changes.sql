@@ -260,7 +260,7 @@ set search_path = leasehold, pg_temp set enable_seqscan = off as $$
 $$;
 
 -- Enqueues jobs that write rows again, due now. `force`: even if the store has them.
-create or replace function leasehold.reindex_mirror(
+create or replace function leasehold_internal.reindex_mirror(
     name text, keys text[], tag text default 'reindex', priority int default 100,
     force boolean default false
 )

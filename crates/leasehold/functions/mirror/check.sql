@@ -167,7 +167,7 @@ begin
     )
     select count(*), coalesce(array_agg(n.key) filter (where n.due), '{}') into different, wanted
       from noted n;
-    made := leasehold.reindex_mirror(m.name, wanted, 'mirror.repair', 50);
+    made := leasehold_internal.reindex_mirror(m.name, wanted, 'mirror.repair', 50);
     return next;
 end $$;
 

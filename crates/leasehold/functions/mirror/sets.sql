@@ -91,7 +91,7 @@ end $$;
 -- Orders a worker that has the store to do something with it. Ordered twice, it is done once. A
 -- rollback names its set: a second worker that repeats it, after the first one died, must not swap
 -- again. Returns the id of the job; null: there is no such mirror.
-create or replace function leasehold.order_mirror(name text, what text, actor text, why text default null)
+create or replace function leasehold_internal.order_mirror(name text, what text, actor text, why text default null)
 returns bigint
 language plpgsql volatile security definer set search_path = leasehold, pg_temp as $$
 #variable_conflict use_column

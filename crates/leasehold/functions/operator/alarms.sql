@@ -59,7 +59,7 @@ end $$;
 -- Sets the thresholds of a queue; null leaves one as it is, a length of -1 and an age of 0 turn theirs
 -- off. A declaration by a service does not change an existing watch, nor one that was turned off.
 -- Returns true if something was set.
-create or replace function leasehold.watch_queue(
+create or replace function leasehold_internal.watch_queue(
     queue text, actor text, by_service boolean default false,
     min_completed bigint default null, over interval default null,
     max_length bigint default null, bulk_tags text[] default null,
@@ -105,7 +105,7 @@ begin
 end $$;
 
 -- Turns the watch of a queue off. Returns false if there was none, or it was off already.
-create or replace function leasehold.unwatch_queue(queue text, actor text, why text default null)
+create or replace function leasehold_internal.unwatch_queue(queue text, actor text, why text default null)
 returns boolean
 language plpgsql volatile security definer set search_path = leasehold, pg_temp as $$
 #variable_conflict use_column

@@ -59,7 +59,7 @@ begin
         returning j.id)
     select coalesce(array_agg(id), '{}') into moved from due;
     if moved <> '{}' then
-        perform leasehold.wake(q.queue)
+        perform leasehold_internal.wake(q.queue)
            from (select distinct j.queue from leasehold.job j where j.id = any (moved)) q;
         insert into leasehold.audit (actor, action, subject, detail)
         values (actor, 'promote', cardinality(moved) || ' jobs', concat_ws(': ', left(moved::text, 1000), why));
@@ -190,7 +190,7 @@ begin
            tag = coalesce(tag, j.tag), max_attempts = coalesce(max_attempts, j.max_attempts)
      where j.id = job_id and not j.held;
     if due <= statement_timestamp() then
-        perform leasehold.wake(mine.queue);
+        perform leasehold_internal.wake(mine.queue);
     end if;
     insert into leasehold.audit (actor, action, subject, detail)
     values (actor, 'update', 'job ' || job_id, concat_ws(', ',

@@ -89,7 +89,7 @@ begin
     end if;
     insert into leasehold.audit (actor, action, subject, detail)
     values (actor, 'resume', 'queue ' || queue, why);
-    perform leasehold.wake(queue);
+    perform leasehold_internal.wake(queue);
     return true;
 end $$;
 

@@ -33,11 +33,11 @@ $$;
 -- Completes jobs of one lease. The generation is the fence: once a lease has expired, the old
 -- worker matches no row and cannot touch the newer attempt. Returns the ids it completed; an id
 -- that is missing was lost, or completed before.
--- `settling` false leaves the lease row alone, for callers whose transaction stays open: a lock on
--- it would keep the worker from renewing.
+-- It leaves the lease row alone: the transaction of a handler stays open, and a lock on the row would
+-- keep the worker from renewing.
 -- Rows are read by the primary key and by nothing else, so they are locked in the order of the ids:
 -- a batch that is sent again while the first try still runs waits for it instead of deadlocking.
-create or replace function leasehold.complete_many(ids bigint[], generation bigint, settling boolean default true)
+create or replace function leasehold_internal.complete_rows(ids bigint[], generation bigint)
 returns setof bigint
 language plpgsql volatile security definer
 set search_path = leasehold, pg_temp
@@ -47,7 +47,6 @@ declare
     keeping boolean;
     holder text;
     since timestamptz;
-    completed bigint := 0;
 begin
     select l.keep_history, l.claimed_by, l.claimed_at into keeping, holder, since
       from leasehold_internal.lease l where l.lease_generation = generation;
@@ -59,6 +58,9 @@ begin
             returning j.id, j.queue, j.name, j.tag, j.attempts, j.enqueued_at, j.kwargs, j.priority,
                       j.idempotency_key, j.max_attempts, j.scheduled_at, j.errors
         ), filed as (
+            -- `cancel_rows` and `complete_waiting` file the same columns, in a row per job and per queue. One function
+            -- would take the jobs as an array of rows, and every completion would pay for building it; a test
+            -- compares the lists.
             insert into leasehold_internal.history
                 (outcome, queue, lease_generation, claimed_by, claimed_at, job_ids, names, tags,
                  attempts, enqueued_at, kwargs, priorities, keys, max_attempts, scheduled_at, errors)
@@ -93,17 +95,25 @@ begin
         )
         select f.id from finished f;
     end if;
+end $$;
+
+-- Completes jobs of one lease, and ends the lease when it has none left. Returns the ids it completed.
+create or replace function leasehold.complete_many(ids bigint[], generation bigint)
+returns setof bigint
+language plpgsql volatile security definer set search_path = leasehold, pg_temp as $$
+declare
+    completed bigint;
+begin
+    return query select leasehold_internal.complete_rows(ids, generation);
     get diagnostics completed = row_count;
-    if settling then
-        perform leasehold_internal.settle_after(generation, completed);
-    end if;
+    perform leasehold_internal.settle_after(generation, completed);
 end $$;
 
 -- Completes one job; false: the lease was lost, nothing changed.
 create or replace function leasehold.complete(job_id bigint, generation bigint)
 returns boolean
 language sql volatile security definer set search_path = leasehold, pg_temp as $$
-    select exists (select from leasehold.complete_many(array[job_id], generation, true))
+    select exists (select from leasehold.complete_many(array[job_id], generation))
 $$;
 
 -- Returns the reason an operator gave for cancelling a running job, or who cancelled it; null: no operator did.
@@ -287,7 +297,7 @@ begin
      where j.id = any (ids) and j.lease_generation = generation and j.held
     returning j.id;
     -- The jobs are ready, and this worker is stopping.
-    perform leasehold.wake(l.queue) from leasehold_internal.lease l where l.lease_generation = generation;
+    perform leasehold_internal.wake(l.queue) from leasehold_internal.lease l where l.lease_generation = generation;
     perform leasehold_internal.settle(generation);
 end $$;
 

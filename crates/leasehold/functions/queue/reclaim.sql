@@ -122,7 +122,7 @@ begin
     )
     select count(*) into returned from back;
     if returned > 0 then
-        perform leasehold.wake(gone.queue);
+        perform leasehold_internal.wake(gone.queue);
     end if;
     perform leasehold_internal.end_lease(gone.lease_generation, cancelling || losing || failing || going_back);
     return next;

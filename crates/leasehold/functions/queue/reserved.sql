@@ -28,7 +28,7 @@ begin
     raise exception 'job name % is reserved, and role % may not enqueue it', quote_literal(wanted), caller
         using errcode = 'insufficient_privilege',
               hint = case when is_order
-                  then 'Call leasehold.order_mirror as a member of leasehold_operator.'
+                  then 'Run leasehold mirrors check, rebuild, rollback or drop with the role leasehold_operator.'
                   else 'Choose a name that does not begin with leasehold.' end;
 end $$;
 

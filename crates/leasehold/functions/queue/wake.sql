@@ -9,7 +9,7 @@
 -- Sends the wake-up. Not when half of the server's notification queue is full: some listener does not
 -- read, and a commit with NOTIFY fails once the queue is full. Not in PREPARE TRANSACTION, which
 -- refuses a transaction with a NOTIFY.
-create or replace function leasehold.wake(queue text default 'default')
+create or replace function leasehold_internal.wake(queue text default 'default')
 returns void
 language sql volatile security definer set search_path = leasehold, pg_temp as $$
     select pg_notify('leasehold_wake', queue)
@@ -30,7 +30,7 @@ declare
 begin
     if not (case when pg_try_advisory_lock(7306, key) then pg_advisory_unlock(7306, key)
                  else false end) then
-        perform leasehold.wake(new.queue);
+        perform leasehold_internal.wake(new.queue);
     end if;
     return null;
 end $$;

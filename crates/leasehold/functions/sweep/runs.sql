@@ -90,8 +90,7 @@ begin
                 declare_sweep.name, other, declare_sweep.table_name
                 using errcode = 'LH002', hint = format(
                     'Give each its own claimed state, or its own claim and claimed_at columns. If no '
-                    'worker has sweep %1$s any more: select leasehold.forget_sweep(%2$L, ''your name'')',
-                    other, other);
+                    'worker has sweep %s any more, remove it: leasehold sweeps forget %s', other, other);
         end if;
     end if;
     insert into leasehold_internal.sweep as s
@@ -335,7 +334,7 @@ end $$;
 -- Removes a sweep that no worker has any more, with the failures of its rows. Its table is left alone.
 -- A worker that still has the sweep continues and counts nothing; its next start declares it anew.
 -- Returns false if there is no such sweep.
-create or replace function leasehold.forget_sweep(name text, actor text, why text default null)
+create or replace function leasehold_internal.forget_sweep(name text, actor text, why text default null)
 returns boolean
 language plpgsql volatile security definer set search_path = leasehold, pg_temp set enable_seqscan = off as $$
 begin
@@ -352,7 +351,7 @@ end $$;
 -- Redrives dead rows: the watchdog, which alone may do that, resets them at its next turn, which is
 -- now. Their failures are counted from the start. Null keys: all dead rows of the sweep. Returns the
 -- keys.
-create or replace function leasehold.redrive_sweep(
+create or replace function leasehold_internal.redrive_sweep(
     name text, keys text[], actor text, up_to int default 10000, why text default null
 )
 returns setof text

@@ -9,6 +9,7 @@ use tokio_postgres::types::Type;
 
 use super::session::handle;
 use super::{By, Toggle, seconds};
+use crate::alarm::Rule;
 use crate::error::AdminError;
 
 handle! {
@@ -65,8 +66,8 @@ pub struct AlarmInfo {
     /// The id of the alarm; JSON has it as text.
     #[serde(serialize_with = "as_text")]
     pub id: i64,
-    /// The name of the rule, such as `no_workers`.
-    pub rule: String,
+    /// The rule that raised it.
+    pub rule: Rule,
     /// The queue, sweep or mirror; empty for the whole database.
     pub subject: String,
     /// Its state.
@@ -113,7 +114,7 @@ fn as_text<S: Serializer>(id: &i64, serializer: S) -> Result<S::Ok, S::Error> {
 #[non_exhaustive]
 pub enum AlarmChange {
     /// Changed.
-    Done,
+    Changed,
     /// It has cleared; nothing was changed.
     Cleared,
     /// There is no alarm with this id.
@@ -239,7 +240,7 @@ impl Alarms<'_> {
         let params =
             [(&id as _, Type::INT8), (&by.actor as _, Type::TEXT), (&reason as _, Type::TEXT)];
         if self.session.value(sql, &params).await? {
-            return Ok(AlarmChange::Done);
+            return Ok(AlarmChange::Changed);
         }
         let known = self.get(id).await?.is_some();
         Ok(if known { AlarmChange::Cleared } else { AlarmChange::NotFound })
@@ -262,7 +263,7 @@ impl Alarms<'_> {
             (&reason as _, Type::TEXT),
         ];
         let done: bool = self.session.value(sql, &params).await?;
-        Ok(if done { AlarmChange::Done } else { AlarmChange::NotFound })
+        Ok(if done { AlarmChange::Changed } else { AlarmChange::NotFound })
     }
 
     /// Returns the queues that have or had thresholds of their own, by name, up to 10,000.
@@ -315,7 +316,7 @@ impl Alarms<'_> {
         by_service: bool,
     ) -> Result<bool, AdminError> {
         let seconds = |time: Option<Duration>| time.map(|time| time.as_secs_f64());
-        let sql = "select leasehold.watch_queue($1, $2, $3, $4, make_interval(secs => $5), $6, $7, \
+        let sql = "select leasehold_internal.watch_queue($1, $2, $3, $4, make_interval(secs => $5), $6, $7, \
                    make_interval(secs => $8), $9, $10, $11)";
         let params = [
             (&queue as _, Type::TEXT),
@@ -336,14 +337,14 @@ impl Alarms<'_> {
     /// Removes the thresholds of a queue; those for queues without a watch apply again. A program that declares
     /// its thresholds at every start does not set them again. The audit log records actor and reason.
     pub async fn remove_watch(&self, queue: &str, by: &By) -> Result<Toggle, AdminError> {
-        let sql = "select leasehold.unwatch_queue($1, $2, $3)";
+        let sql = "select leasehold_internal.unwatch_queue($1, $2, $3)";
         let params = [
             (&queue as _, Type::TEXT),
             (&by.actor as _, Type::TEXT),
             (&by.reason as _, Type::TEXT),
         ];
         if self.session.value(sql, &params).await? {
-            return Ok(Toggle::Done);
+            return Ok(Toggle::Changed);
         }
         let known = self.watch(queue).await?.is_some();
         Ok(if known { Toggle::Already } else { Toggle::NotFound })
@@ -392,7 +393,7 @@ impl AlarmInfo {
     fn read(row: &Row) -> Self {
         Self {
             id: row.get("id"),
-            rule: row.get("rule"),
+            rule: Rule::read(row.get("rule")),
             subject: row.get("subject"),
             state: AlarmState::read(row.get("state")),
             raised_at: row.get("raised_at"),

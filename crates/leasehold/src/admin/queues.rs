@@ -230,27 +230,36 @@ impl Queues<'_> {
 
     /// Returns true if a live worker works the queue. A worker is alive if it was seen within 30 s.
     ///
-    /// A process that enqueues through [`Leasehold`](crate::Leasehold) checks this itself, ten seconds after the
-    /// first enqueue into a queue and at most once per hour, and logs a warning if the result is false. An enqueue
-    /// in a transaction of the caller has no such check.
+    /// A process that enqueues through [`Leasehold`](crate::Leasehold) checks this itself, and whether one of the
+    /// workers has a handler for the name: ten seconds after the first enqueue of a name into a queue and at most
+    /// once per hour. It logs a warning if the result is false.
     pub async fn is_worked(&self, queue: &str) -> Result<bool, AdminError> {
-        self.session
-            .value(include_str!("../../queries/is_worked.sql"), &[(&queue, Type::TEXT)])
-            .await
+        Ok(self.is_handled(queue, "").await?.0)
+    }
+
+    /// Returns whether a live worker works the queue, and whether one of them has a handler for the name.
+    pub(crate) async fn is_handled(
+        &self,
+        queue: &str,
+        name: &str,
+    ) -> Result<(bool, bool), AdminError> {
+        let params = [(&queue as _, Type::TEXT), (&name as _, Type::TEXT)];
+        let rows = self.session.query(include_str!("../../queries/is_worked.sql"), &params).await?;
+        Ok(rows.first().map_or((false, false), |row| (row.get("worked"), row.get("handled"))))
     }
 
     /// Pauses a queue: workers claim no more of its jobs, running jobs continue. A queue without settings
     /// gets the defaults.
     pub async fn pause(&self, queue: &str, by: &By) -> Result<Toggle, AdminError> {
         let done: bool = self.call("select leasehold.pause($1, $2, $3)", queue, by).await?;
-        Ok(if done { Toggle::Done } else { Toggle::Already })
+        Ok(if done { Toggle::Changed } else { Toggle::Already })
     }
 
     /// Resumes a paused queue.
     pub async fn resume(&self, queue: &str, by: &By) -> Result<Toggle, AdminError> {
         let done: bool = self.call("select leasehold.resume($1, $2, $3)", queue, by).await?;
         if done {
-            return Ok(Toggle::Done);
+            return Ok(Toggle::Changed);
         }
         let known = "select exists (select from leasehold_internal.queue where name = $1)";
         let known: bool = self.session.value(known, &[(&queue, Type::TEXT)]).await?;

@@ -14,9 +14,9 @@ use diesel::result::DatabaseErrorKind;
 use diesel::sql_types::{Array, BigInt, Bool, Double, Integer, Nullable, Text};
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
 
-use super::{Driver, Values};
+use super::Driver;
 use crate::error::{DriverError, EnqueueError, FinishError, Reply};
-use crate::queue::enqueue::{Draft, ENQUEUE, EnqueueOn, Enqueued};
+use crate::queue::enqueue::{Draft, ENQUEUE, EnqueueOn, Enqueued, TextValues, bind_values};
 use crate::worker::Ctx;
 
 impl EnqueueOn for &mut AsyncPgConnection {
@@ -46,20 +46,8 @@ struct Stored {
 impl Driver for &mut AsyncPgConnection {
     type Error = diesel::result::Error;
 
-    async fn enqueue_row(self, values: Values<'_>) -> Result<(i64, bool), Self::Error> {
-        let query = diesel::sql_query(ENQUEUE)
-            .bind::<Text, _>(values.name)
-            .bind::<Text, _>(values.kwargs)
-            .bind::<Text, _>(values.queue)
-            .bind::<Integer, _>(values.priority)
-            .bind::<Nullable<Double>, _>(values.run_after)
-            .bind::<Nullable<Text>, _>(values.run_at)
-            .bind::<Nullable<Double>, _>(values.expire_after)
-            .bind::<Text, _>(values.tag)
-            .bind::<Nullable<Integer>, _>(values.max_attempts)
-            .bind::<Nullable<Text>, _>(values.key)
-            .bind::<Double, _>(values.key_ttl)
-            .bind::<Nullable<Text>, _>(values.trace_context);
+    async fn enqueue_row(self, values: TextValues<'_>) -> Result<(i64, bool), Self::Error> {
+        let query = bind_values!(diesel, diesel::sql_query(ENQUEUE), values);
         let stored: Stored = query.get_result(self).await?;
         Ok((stored.job_id, stored.inserted))
     }

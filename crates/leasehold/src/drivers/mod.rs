@@ -16,10 +16,8 @@ mod sqlx_0_8;
 #[cfg(feature = "sqlx-0_9")]
 mod sqlx_0_9;
 
-use std::time::Duration;
-
 use crate::error::{DriverError, EnqueueError, FinishError, explain};
-use crate::queue::enqueue::{Draft, Enqueued, enqueued};
+use crate::queue::enqueue::{Draft, Enqueued, TextValues, enqueued};
 use crate::queue::finish::COMPLETE_IN_TRANSACTION;
 use crate::worker::Ctx;
 
@@ -27,10 +25,11 @@ use crate::worker::Ctx;
 trait Driver: Sized + Send {
     type Error: DriverError + Send;
 
-    /// Runs [`ENQUEUE`](crate::queue::enqueue::ENQUEUE) and returns the id and whether it is new.
+    /// Runs [`ENQUEUE`](crate::queue::enqueue::ENQUEUE) with the values that `bind_values` binds. Returns the id, and
+    /// whether it is new.
     fn enqueue_row(
         self,
-        values: Values<'_>,
+        values: TextValues<'_>,
     ) -> impl Future<Output = Result<(i64, bool), Self::Error>> + Send;
 
     /// Runs a statement with an array of bigint and a bigint, and returns true if it returned a row.
@@ -42,48 +41,12 @@ trait Driver: Sized + Send {
     ) -> impl Future<Output = Result<bool, Self::Error>> + Send;
 }
 
-/// The values of a draft in the order of the statement's parameters, in types that every driver binds.
-struct Values<'a> {
-    name: &'a str,
-    kwargs: &'a str,
-    queue: &'a str,
-    priority: i32,
-    run_after: Option<f64>,
-    run_at: Option<String>,
-    expire_after: Option<f64>,
-    tag: &'a str,
-    max_attempts: Option<i32>,
-    key: Option<&'a str>,
-    key_ttl: f64,
-    trace_context: Option<&'a str>,
-}
-
-impl<'a> Values<'a> {
-    fn of(draft: &'a Draft) -> Self {
-        let seconds = |time: Option<Duration>| time.map(|time| time.as_secs_f64());
-        Self {
-            name: &draft.name,
-            kwargs: draft.kwargs.get(),
-            queue: &draft.queue,
-            priority: draft.priority,
-            run_after: seconds(draft.run_after),
-            run_at: draft.run_at.map(|at| at.to_string()),
-            expire_after: seconds(draft.expire_after),
-            tag: &draft.tag,
-            max_attempts: draft.max_attempts,
-            key: draft.key.as_deref(),
-            key_ttl: draft.key_ttl.as_secs_f64(),
-            trace_context: draft.trace_context.as_deref(),
-        }
-    }
-}
-
 async fn enqueue<D: Driver>(
     on: D,
     draft: Draft,
     other: fn(D::Error) -> EnqueueError,
 ) -> Result<Enqueued, EnqueueError> {
-    match on.enqueue_row(Values::of(&draft)).await {
+    match on.enqueue_row(TextValues::of(&draft)).await {
         Ok((id, inserted)) => Ok(enqueued(id, inserted)),
         Err(error) => Err(explain(error, other)),
     }

@@ -25,21 +25,10 @@ macro_rules! sqlx_driver {
 
             async fn enqueue_row(
                 self,
-                values: crate::drivers::Values<'_>,
+                values: crate::queue::enqueue::TextValues<'_>,
             ) -> Result<(i64, bool), Self::Error> {
-                $sqlx::query_as(crate::queue::enqueue::ENQUEUE)
-                    .bind(values.name)
-                    .bind(values.kwargs)
-                    .bind(values.queue)
-                    .bind(values.priority)
-                    .bind(values.run_after)
-                    .bind(values.run_at)
-                    .bind(values.expire_after)
-                    .bind(values.tag)
-                    .bind(values.max_attempts)
-                    .bind(values.key)
-                    .bind(values.key_ttl)
-                    .bind(values.trace_context)
+                let query = $sqlx::query_as(crate::queue::enqueue::ENQUEUE);
+                crate::queue::enqueue::bind_values!(sqlx, query, values)
                     .persistent(false)
                     .fetch_one(self)
                     .await

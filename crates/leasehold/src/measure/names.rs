@@ -42,7 +42,7 @@ metrics! {
     JOB_LATENCY, Histogram, "leasehold_job_latency_seconds", "From the enqueue to the end of completed jobs, in this process.";
     CLAIM_DURATION, Histogram, "leasehold_claim_duration_seconds", "How long claims took.";
     COMPLETE_DURATION, Histogram, "leasehold_complete_duration_seconds", "How long it took to record completions.";
-    COMPLETE_BATCH, Histogram, "leasehold_complete_batch_jobs", "How many jobs were completed at once.";
+    COMPLETE_JOBS, Histogram, "leasehold_complete_jobs", "How many jobs were completed at once.";
     WORKER_SLOTS, Gauge, "leasehold_worker_slots", "Jobs that this process can run at a time.";
     WORKER_SLOTS_BUSY, Gauge, "leasehold_worker_slots_busy", "Slots of this process that are in use.";
     QUEUE_INFO, Gauge, "leasehold_queue_info", "Always 1; the labels are the display name and the owner of a queue.";

@@ -127,7 +127,7 @@ impl Leasehold {
         });
         text.block(names::CLAIM_DURATION, |block| block.histogram(&[], &inside.claiming));
         text.block(names::COMPLETE_DURATION, |block| block.histogram(&[], &inside.completing));
-        text.block(names::COMPLETE_BATCH, |block| block.histogram(&[], &inside.batches));
+        text.block(names::COMPLETE_JOBS, |block| block.histogram(&[], &inside.batches));
         let mut slots: HashMap<&str, (usize, usize)> = HashMap::new();
         for (queue, total, free) in &inside.slots {
             if let Some(free) = free.upgrade() {
@@ -187,7 +187,8 @@ fn of_sample(text: &mut Text, sample: &Sample) {
     let flows = |text: &mut Text, metric, kind: &'static str, label: &str| {
         text.block(metric, |block: &mut Block<'_>| {
             for value in of(kind, true) {
-                block.line(&[(label, &value.subject), ("event", &value.metric)], value.value);
+                let labels = [(label, &*value.subject), ("event", event(&value.metric))];
+                block.line(&labels, value.value);
             }
         });
     };
@@ -196,7 +197,7 @@ fn of_sample(text: &mut Text, sample: &Sample) {
         text.block(metric, |block: &mut Block<'_>| {
             for value in of(kind, true) {
                 let (whose, tag) = apart(&value.subject);
-                let labels = [(label, &*whose), ("tag", tag), ("event", &value.metric)];
+                let labels = [(label, &*whose), ("tag", tag), ("event", event(&value.metric))];
                 block.line(&labels, value.value);
             }
         });
@@ -233,6 +234,11 @@ fn of_sample(text: &mut Text, sample: &Sample) {
             block.line(&[("rule", rule), ("subject", subject), ("state", state)], 1.0);
         }
     });
+}
+
+/// Returns the label of what a minute counts. A buried job is *dead*, as in the counts of attempts and of states.
+fn event(counted: &str) -> &str {
+    if counted == "buried" { "dead" } else { counted }
 }
 
 async fn read(client: &Client) -> Result<Sample, CallError> {

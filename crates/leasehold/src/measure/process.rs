@@ -67,8 +67,8 @@ pub struct Process {
 #[derive(Debug, Default)]
 pub(crate) struct Inside {
     pub(crate) enqueued: HashMap<(Arc<str>, Arc<str>), u64>,
-    /// Queues that this process enqueued into, up to `MOST`, and when [`Process::enqueued`] reported each.
-    queues: HashMap<String, Instant>,
+    /// Queues and names that this process enqueued, up to `MOST`, and when [`Process::enqueued`] reported each.
+    reported: HashMap<(Arc<str>, Arc<str>), Instant>,
     pub(crate) finished: HashMap<End, Histogram>,
     pub(crate) waits: HashMap<Arc<str>, Histogram>,
     pub(crate) latencies: HashMap<Arc<str>, Histogram>,
@@ -85,16 +85,16 @@ pub(crate) struct Inside {
 }
 
 impl Inside {
-    /// Returns true once per queue and `REPORT_EVERY`.
-    fn is_due(&mut self, queue: &str, now: Instant) -> bool {
-        let known = self.queues.len();
-        match self.queues.get_mut(queue) {
+    /// Returns true once per queue, name and `REPORT_EVERY`.
+    fn is_due(&mut self, key: (Arc<str>, Arc<str>), now: Instant) -> bool {
+        let known = self.reported.len();
+        match self.reported.get_mut(&key) {
             Some(last) if now.saturating_duration_since(*last) < REPORT_EVERY => false,
             Some(last) => {
                 *last = now;
                 true
             }
-            None if known < MOST => self.queues.insert(queue.to_owned(), now).is_none(),
+            None if known < MOST => self.reported.insert(key, now).is_none(),
             None => false,
         }
     }
@@ -106,7 +106,8 @@ impl Process {
         self.inside.lock()
     }
 
-    /// Counts stored jobs. Returns true for the first ones of a queue, and for the next ones after `REPORT_EVERY`.
+    /// Counts stored jobs. Returns true for the first ones of a name in a queue, and for the next ones after
+    /// `REPORT_EVERY`.
     pub(crate) fn enqueued(&self, queue: &str, name: &str, jobs: u64) -> bool {
         if jobs == 0 {
             return false;
@@ -115,11 +116,11 @@ impl Process {
         let room = inside.enqueued.len() < MOST;
         let key = (Arc::from(queue), Arc::from(name));
         if room || inside.enqueued.contains_key(&key) {
-            *inside.enqueued.entry(key).or_default() += jobs;
+            *inside.enqueued.entry(key.clone()).or_default() += jobs;
         } else {
             *inside.enqueued.entry((others(), others())).or_default() += jobs;
         }
-        inside.is_due(queue, Instant::now())
+        inside.is_due(key, Instant::now())
     }
 
     /// Counts attempts whose end is recorded.
@@ -249,16 +250,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn enqueue_into_a_queue_is_reported_once_per_hour() {
+    fn enqueue_of_a_name_into_a_queue_is_reported_once_per_hour() {
         let process = Process::default();
         assert!(!process.enqueued("mail", "letter", 0));
         assert!(process.enqueued("mail", "letter", 1));
-        assert!(!process.enqueued("mail", "other", 1));
+        assert!(!process.enqueued("mail", "letter", 1));
+        assert!(process.enqueued("mail", "other", 1));
         assert!(process.enqueued("default", "letter", 1));
         let (mut inside, now) = (process.inside(), Instant::now());
-        assert!(!inside.is_due("mail", now + Duration::from_secs(3000)));
-        assert!(inside.is_due("mail", now + Duration::from_secs(3601)));
-        assert!(!inside.is_due("mail", now + Duration::from_secs(3602)));
+        let key = || (Arc::from("mail"), Arc::from("letter"));
+        assert!(!inside.is_due(key(), now + Duration::from_secs(3000)));
+        assert!(inside.is_due(key(), now + Duration::from_secs(3601)));
+        assert!(!inside.is_due(key(), now + Duration::from_secs(3602)));
     }
 
     #[test]

@@ -216,11 +216,28 @@ impl Claimer<'_> {
 }
 
 /// A statement that returns claimed jobs: when the server looked, for how long, whether there are deferred
-/// jobs, and the columns of a job, which `read_claims` reads by position.
+/// jobs, and a `claimed_job`.
 macro_rules! claim_statement {
     ($looked:literal, $from:literal) => {
-        concat!("select ", $looked, ", ", include_str!("../../queries/claimed_columns.sql"), $from)
+        concat!(
+            "select ",
+            $looked,
+            ", c.*, extract(epoch from c.run_limit)::float8 as run_limit_seconds, \
+             extract(epoch from c.lease)::float8 as lease_seconds ",
+            $from
+        )
     };
+}
+
+/// Defines one variable per column: its position in the rows.
+macro_rules! positions {
+    ($row:expr; $($column:ident)*) => {
+        $(let $column = position($row, stringify!($column));)*
+    };
+}
+
+fn position(row: &Row, name: &str) -> usize {
+    row.columns().iter().position(|column| column.name() == name).unwrap_or(usize::MAX)
 }
 
 /// Claims in order, reading on from cursors. An empty claim also returns when the server looked (null: the
@@ -247,7 +264,7 @@ const CLAIM_LOST: &str = claim_statement!(
 /// Finds the jobs of a claim whose reply never came.
 const RECOVER_CLAIM: &str = claim_statement!(
     "null::timestamptz, 0::float8, false",
-    "from leasehold_internal.recover_claim($1, $2) c"
+    "from leasehold.recover_claim($1, $2) c"
 );
 
 fn read_claims(rows: &[Row], asked_at: Instant) -> Claims {
@@ -260,32 +277,34 @@ fn read_claims(rows: &[Row], asked_at: Instant) -> Claims {
         took: seconds(first, 1),
         has_deferred: first.get(2),
     };
+    positions!(first; id name kwargs priority scheduled_at attempts max_attempts lost_count lease_generation tag
+        enqueued_at idempotency_key trace_context deferred run_limit_seconds lease_seconds);
     let mut lease_of: HashMap<i64, usize> = HashMap::new();
     // Names repeat: consecutive jobs of one name share a copy.
     let mut last_name: Arc<str> = Arc::from("");
     for row in rows {
         // An empty claim is a row without a job.
-        let Some(id) = row.get::<_, Option<i64>>(3) else { continue };
-        let name: &str = row.get(4);
+        let Some(id) = row.get::<_, Option<i64>>(id) else { continue };
+        let name: &str = row.get(name);
         if *last_name != *name {
             last_name = Arc::from(name);
         }
-        let generation = Generation(row.get(11));
+        let generation = Generation(row.get(lease_generation));
         let job = ClaimedJob {
             id: JobId(id),
             name: Arc::clone(&last_name),
-            kwargs: row.get(5),
-            priority: row.get(6),
-            scheduled_at: row.get(7),
-            attempts: row.get(8),
-            max_attempts: row.get(9),
-            lost_count: row.get(10),
+            kwargs: row.get(kwargs),
+            priority: row.get(priority),
+            scheduled_at: row.get(scheduled_at),
+            attempts: row.get(attempts),
+            max_attempts: row.get(max_attempts),
+            lost_count: row.get(lost_count),
             generation,
-            tag: row.get(12),
-            enqueued_at: row.get(13),
-            key: row.get(14),
-            trace_context: row.get(15),
-            deferred: row.get(18),
+            tag: row.get(tag),
+            enqueued_at: row.get(enqueued_at),
+            key: row.get(idempotency_key),
+            trace_context: row.get(trace_context),
+            deferred: row.get(deferred),
         };
         let lease = *lease_of.entry(generation.0).or_insert(claims.leases.len());
         match claims.leases.get_mut(lease) {
@@ -293,8 +312,8 @@ fn read_claims(rows: &[Row], asked_at: Instant) -> Claims {
             None => claims.leases.push(Claim {
                 generation,
                 jobs: vec![job],
-                lease: seconds(row, 17),
-                run_limit: seconds(row, 16),
+                lease: seconds(row, lease_seconds),
+                run_limit: seconds(row, run_limit_seconds),
                 asked_at,
             }),
         }

@@ -227,6 +227,11 @@ impl Draft {
 /// Enqueue verbs on every job type.
 pub trait Enqueue: Job {
     /// Enqueues with the policy of the name.
+    ///
+    /// A queue that no worker works is no error: the worker may start later. Through [`Leasehold`](crate::Leasehold) a warning is logged
+    /// ten seconds later if no live worker works the queue or handles the name. In a transaction or a session of the
+    /// caller, of any driver, the job is seen by the sample that a worker with housekeeping takes each minute: it logs
+    /// the alarm `no_workers` as a warning, once, when the queue has had ready jobs and no live worker for some minutes.
     fn enqueue(
         self,
         on: impl EnqueueOn + Send,
@@ -252,7 +257,16 @@ pub trait EnqueueOn: Sized {
     ) -> impl Future<Output = Result<Enqueued, EnqueueError>> + Send;
 }
 
-pub(crate) const ENQUEUE: &str = include_str!("../../queries/enqueue.sql");
+/// Enqueues one job. It is in this file and not in `queries`: its parameters have the order of the values below.
+/// Delays are counted by the database's clock, never by the caller's. The casts are for drivers that pass text.
+pub(crate) const ENQUEUE: &str = "
+select job_id, inserted
+  from leasehold.enqueue(
+    name => $1, kwargs => $2::jsonb, queue => $3, priority => $4,
+    scheduled_at => coalesce($6::timestamptz, statement_timestamp() + make_interval(secs => $5)),
+    expires_at => statement_timestamp() + make_interval(secs => $7),
+    tag => $8, max_attempts => $9, key => $10, key_ttl => make_interval(secs => $11),
+    trace_context => $12)";
 
 /// The values of a draft, in the order of the statement's parameters.
 pub(crate) struct Values<'a> {
@@ -292,6 +306,74 @@ impl<'a> Values<'a> {
         ]
     }
 }
+
+/// The values of a draft in types that every driver binds.
+#[cfg(any(feature = "sqlx-0_8", feature = "sqlx-0_9", feature = "diesel-async"))]
+pub(crate) struct TextValues<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) kwargs: &'a str,
+    pub(crate) queue: &'a str,
+    pub(crate) priority: i32,
+    pub(crate) run_after: Option<f64>,
+    pub(crate) run_at: Option<String>,
+    pub(crate) expire_after: Option<f64>,
+    pub(crate) tag: &'a str,
+    pub(crate) max_attempts: Option<i32>,
+    pub(crate) key: Option<&'a str>,
+    pub(crate) key_ttl: f64,
+    pub(crate) trace_context: Option<&'a str>,
+}
+
+#[cfg(any(feature = "sqlx-0_8", feature = "sqlx-0_9", feature = "diesel-async"))]
+impl<'a> TextValues<'a> {
+    pub(crate) fn of(draft: &'a Draft) -> Self {
+        let seconds = |time: Option<Duration>| time.map(|time| time.as_secs_f64());
+        Self {
+            name: &draft.name,
+            kwargs: draft.kwargs.get(),
+            queue: &draft.queue,
+            priority: draft.priority,
+            run_after: seconds(draft.run_after),
+            run_at: draft.run_at.map(|at| at.to_string()),
+            expire_after: seconds(draft.expire_after),
+            tag: &draft.tag,
+            max_attempts: draft.max_attempts,
+            key: draft.key.as_deref(),
+            key_ttl: draft.key_ttl.as_secs_f64(),
+            trace_context: draft.trace_context.as_deref(),
+        }
+    }
+}
+
+/// Binds [`TextValues`] to a query of a driver, in the order of the parameters. diesel needs the SQL types; it has them
+/// in scope.
+#[cfg(any(feature = "sqlx-0_8", feature = "sqlx-0_9", feature = "diesel-async"))]
+macro_rules! bind_values {
+    ($driver:ident, $query:expr, $values:expr) => {{
+        let (query, values) = ($query, $values);
+        let query = $crate::queue::enqueue::bind_values!(@$driver query, Text, values.name);
+        let query = $crate::queue::enqueue::bind_values!(@$driver query, Text, values.kwargs);
+        let query = $crate::queue::enqueue::bind_values!(@$driver query, Text, values.queue);
+        let query = $crate::queue::enqueue::bind_values!(@$driver query, Integer, values.priority);
+        let query = $crate::queue::enqueue::bind_values!(@$driver query, Nullable<Double>, values.run_after);
+        let query = $crate::queue::enqueue::bind_values!(@$driver query, Nullable<Text>, values.run_at);
+        let query = $crate::queue::enqueue::bind_values!(@$driver query, Nullable<Double>, values.expire_after);
+        let query = $crate::queue::enqueue::bind_values!(@$driver query, Text, values.tag);
+        let query = $crate::queue::enqueue::bind_values!(@$driver query, Nullable<Integer>, values.max_attempts);
+        let query = $crate::queue::enqueue::bind_values!(@$driver query, Nullable<Text>, values.key);
+        let query = $crate::queue::enqueue::bind_values!(@$driver query, Double, values.key_ttl);
+        let query = $crate::queue::enqueue::bind_values!(@$driver query, Nullable<Text>, values.trace_context);
+        query
+    }};
+    (@sqlx $query:ident, $kind:ty, $value:expr) => {
+        $query.bind($value)
+    };
+    (@diesel $query:ident, $kind:ty, $value:expr) => {
+        $query.bind::<$kind, _>($value)
+    };
+}
+#[cfg(any(feature = "sqlx-0_8", feature = "sqlx-0_9", feature = "diesel-async"))]
+pub(crate) use bind_values;
 
 async fn enqueue_one(
     client: &impl tokio_postgres::GenericClient,

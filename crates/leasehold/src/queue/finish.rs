@@ -17,7 +17,7 @@ use crate::link::Statements;
 /// Completes a job in a transaction of its handler. It leaves the lease row alone: the transaction may
 /// stay open for a while, and a lock on the lease would keep the worker from renewing its other jobs.
 pub(crate) const COMPLETE_IN_TRANSACTION: &str =
-    "select * from leasehold.complete_many($1, $2, false)";
+    "select * from leasehold_internal.complete_rows($1, $2)";
 /// The longest wait that is sent. If the due time were beyond the range of timestamps, the server would
 /// refuse the finish for ever.
 const LONGEST_WAIT: Duration = Duration::from_secs(10 * 365 * 24 * 60 * 60);

@@ -14,7 +14,7 @@ use crate::Generation;
 ///
 /// Rows that the handler does not fail, bury or finish are finished when it returns `Ok`.
 #[derive(Clone)]
-pub struct Batch(Arc<Inner>);
+pub struct ClaimedRows(Arc<Inner>);
 
 struct Inner {
     rows: Vec<Row>,
@@ -52,7 +52,7 @@ pub struct SweptRows {
     pub lost: Vec<String>,
 }
 
-impl Batch {
+impl ClaimedRows {
     pub(super) fn new(
         rows: Vec<Row>,
         keys: Vec<String>,
@@ -63,7 +63,7 @@ impl Batch {
         Self(Arc::new(Inner { rows, keys, token: Generation(token), session, ledger }))
     }
 
-    /// Returns the declared columns of each row, in the order of [`Batch::keys`].
+    /// Returns the declared columns of each row, in the order of [`ClaimedRows::keys`].
     pub fn rows(&self) -> &[Row] {
         &self.0.rows
     }
@@ -154,9 +154,9 @@ impl Batch {
     }
 }
 
-impl std::fmt::Debug for Batch {
+impl std::fmt::Debug for ClaimedRows {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Batch")
+        f.debug_struct("ClaimedRows")
             .field("rows", &self.0.keys.len())
             .field("token", &self.0.token)
             .finish()

@@ -6,7 +6,7 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 
-use super::batch::Batch;
+use super::batch::ClaimedRows;
 use super::gate::Gate;
 use super::pass::COUNT_EVERY;
 use super::prepare::{CALL_LIMIT, SweepError};
@@ -15,7 +15,7 @@ use crate::job::check_queue_name;
 use crate::{Backoff, JobError};
 
 pub(super) type Handler =
-    Arc<dyn Fn(Batch) -> BoxFuture<'static, Result<(), JobError>> + Send + Sync>;
+    Arc<dyn Fn(ClaimedRows) -> BoxFuture<'static, Result<(), JobError>> + Send + Sync>;
 
 /// The three values of a status column.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -181,7 +181,7 @@ impl Sweep {
     }
 
     /// Sets how long a row may be claimed before the watchdog resets it. A shorter time recovers sooner
-    /// from a crash, but a slow worker loses its rows sooner; see [`Batch::renew`]. Default: 2 h.
+    /// from a crash, but a slow worker loses its rows sooner; see [`ClaimedRows::renew`]. Default: 2 h.
     pub fn watchdog_after(mut self, time: Duration) -> Self {
         self.watchdog_after = time;
         self
@@ -291,7 +291,7 @@ impl Sweep {
     /// was not finished yet.
     pub fn handle<F, Fut>(mut self, handler: F) -> Self
     where
-        F: Fn(Batch) -> Fut + Send + Sync + 'static,
+        F: Fn(ClaimedRows) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = Result<(), JobError>> + Send + 'static,
     {
         self.handler = Some(Arc::new(move |batch| handler(batch).boxed()));

@@ -42,7 +42,7 @@ pub mod testing;
 mod watchdog;
 mod when;
 
-pub use batch::{Batch, SweptRows};
+pub use batch::{ClaimedRows, SweptRows};
 pub use declare::{States, Sweep};
 pub use gate::{Answer, Asking, ClaimGate, Gate, Leaving};
 pub use pass::SweepReport;

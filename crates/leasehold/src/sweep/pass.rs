@@ -16,7 +16,7 @@ use futures_util::FutureExt;
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
-use super::batch::{Batch, Failure};
+use super::batch::{ClaimedRows, Failure};
 use super::finish::SweepSession;
 use super::gate::Entry;
 use super::prepare::{Prepared, SweepError};
@@ -99,7 +99,7 @@ impl Pass {
     }
 
     /// Claims the next rows, through the gate.
-    async fn claim(&mut self) -> Result<Option<Batch>, SweepError> {
+    async fn claim(&mut self) -> Result<Option<ClaimedRows>, SweepError> {
         let sweep = &self.session.prepared.sweep;
         let mut approach = sweep.gate.approach();
         let rows = loop {
@@ -127,7 +127,7 @@ impl Pass {
         self.cursor = first.get(at + 2);
         self.report.batches += 1;
         self.report.claimed += keys.len() as u64;
-        Ok(Some(Batch::new(rows, keys, token, Arc::clone(&self.session))))
+        Ok(Some(ClaimedRows::new(rows, keys, token, Arc::clone(&self.session))))
     }
 
     async fn claim_rows(&self, is_locking: bool) -> Result<Vec<Row>, SweepError> {
@@ -147,7 +147,7 @@ impl Pass {
         Ok(rows)
     }
 
-    async fn handle(&mut self, batch: Batch) -> Result<(), SweepError> {
+    async fn handle(&mut self, batch: ClaimedRows) -> Result<(), SweepError> {
         let (sweep, token) = (self.session.prepared.sweep.clone(), batch.token());
         let rows = batch.keys().len();
         self.context.events().send(|| Event::SweepClaimed {

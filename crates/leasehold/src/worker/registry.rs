@@ -8,7 +8,7 @@ use tokio_postgres::types::Type;
 
 use crate::link::Link;
 
-const RENEW_INTERVAL: Duration = Duration::from_secs(5);
+const REGISTER_EVERY: Duration = Duration::from_secs(5);
 
 /// Counters that the runtime shares with the keeper.
 #[derive(Debug, Default)]
@@ -56,12 +56,12 @@ impl Registration {
         if !news && self.next.get().is_some_and(|next| now < next) {
             return;
         }
-        self.next.set(Some(now + RENEW_INTERVAL));
+        self.next.set(Some(now + REGISTER_EVERY));
         let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
         let pid = i32::try_from(std::process::id()).unwrap_or(0);
         let busy = i32::try_from(self.stats.busy.load(Ordering::Relaxed)).unwrap_or(i32::MAX);
         let version = env!("CARGO_PKG_VERSION");
-        let renewed = link
+        let registered = link
             .query(
                 "select leasehold_internal.register_worker($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)",
                 &[
@@ -78,8 +78,8 @@ impl Registration {
                 ],
             )
             .await;
-        // The registry is for operators only, so a renewal that failed is not repeated.
-        if renewed.is_ok() {
+        // The registry is for operators only, so a registration that failed is not repeated.
+        if registered.is_ok() {
             self.reported_draining.set(draining);
         }
     }

@@ -10,7 +10,7 @@ use crate::sql::{Sql, blocked, claim, code, joined, pid, run, text};
 /// Ways to write several jobs of one lease.
 const BATCHES: [&str; 3] = [
     "select leasehold.complete_many($1::bigint[], $2)",
-    "select leasehold.complete_many($1::bigint[], $2, false)",
+    "select leasehold_internal.complete_rows($1::bigint[], $2)",
     "select leasehold.release($1::bigint[], $2)",
 ];
 

@@ -5,7 +5,7 @@ use leasehold_testing::TestDatabase;
 use serde::{Deserialize, Serialize};
 use tokio_postgres::Client;
 
-use crate::scripts::{BOTH, Consumer, Language, produce, try_produce};
+use crate::scripts::{BOTH, Consumer, Language, produce, refused_consumer, try_produce};
 use crate::support::{engine, until};
 
 /// Long enough that a lease ends when a test expires it, and not because the machine is slow.
@@ -105,6 +105,18 @@ async fn python_and_node_share_a_queue_and_each_job_runs_once() {
     assert_eq!(letters, (0..80).collect::<Vec<_>>());
     let ends = "select count(*) from leasehold_internal.finished_job where outcome = 'completed' and attempts = 1";
     assert_eq!(count(&client, ends).await, 80);
+}
+
+#[tokio::test]
+async fn consumer_refuses_an_sql_interface_of_another_version() {
+    let database = TestDatabase::new().await;
+    let client = database.connect_directly().await;
+    let later = "create or replace function leasehold.contract() returns int language sql immutable as 'select 2'";
+    client.batch_execute(later).await.expect("replaced");
+    for language in BOTH {
+        let text = refused_consumer(language, &database).await;
+        assert!(text.contains("has version 2"), "{}: {text}", language.name());
+    }
 }
 
 #[tokio::test]

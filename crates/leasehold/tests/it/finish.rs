@@ -13,7 +13,7 @@ const VERBS: [(&str, &str, &str); 13] = [
     ),
     (
         "complete unsettled",
-        "select count(*)::text from leasehold.complete_many(array[$1::bigint], $2, false)",
+        "select count(*)::text from leasehold_internal.complete_rows(array[$1::bigint], $2)",
         "0",
     ),
     ("retry", "select leasehold.fail($1::bigint, $2, 'late')", "lost"),

@@ -35,6 +35,7 @@ mod interleave;
 mod isolation;
 mod keys;
 mod link;
+mod lists;
 mod logs;
 mod lost;
 mod migrate;

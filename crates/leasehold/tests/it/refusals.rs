@@ -41,7 +41,7 @@ async fn every_function_refuses_an_invalid_queue_name() {
     let bad = [
         ("select leasehold.pause('Bad Name', 'ann')", "'Bad Name'"),
         ("select leasehold.set_queue('Bad Name', 'ann', max_lost => 4)", "'Bad Name'"),
-        ("select leasehold.watch_queue('Bad Name', 'ann', max_length => 4)", "'Bad Name'"),
+        ("select leasehold_internal.watch_queue('Bad Name', 'ann', max_length => 4)", "'Bad Name'"),
         ("select leasehold.enqueue('a', queue => 'Bad Name')", "'Bad Name'"),
         ("select leasehold.pause(null, 'ann')", "null"),
     ];

@@ -180,7 +180,7 @@ impl FormerWorker<'_> {
         .await;
         assert_eq!(deferred, ids[5..6]);
         run(self.client, "begin").await;
-        let complete = "select * from leasehold.complete_many($1, $2, false)";
+        let complete = "select * from leasehold_internal.complete_rows($1, $2)";
         let done: Vec<i64> = all(self.client, complete, &[&&ids[6..7], &generation]).await;
         assert_eq!(done, ids[6..7]);
         run(self.client, "commit").await;
@@ -208,7 +208,7 @@ impl FormerWorker<'_> {
             "select leasehold_internal.unregister_worker('w')",
             "select leasehold_internal.lost_priority('default', array['note'])",
             "select claim_size from leasehold_internal.queue_settings('default')",
-            "select leasehold.wake('default')",
+            "select leasehold_internal.wake('default')",
             "select leasehold_internal.next_claim()",
             "select leasehold.complete_waiting(array[0::bigint])",
         ] {

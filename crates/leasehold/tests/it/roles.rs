@@ -44,7 +44,11 @@ const INSIDE: [&str; 4] = [
 async fn producer_enqueues_and_reads_nothing() {
     let sql = Sql::new().await;
     let producer = with_role(&sql, "producer").await;
-    run(&producer, "select leasehold.enqueue('note', key => 'k'); select leasehold.wake()").await;
+    run(
+        &producer,
+        "select leasehold.enqueue('note', key => 'k'); select leasehold_internal.wake()",
+    )
+    .await;
     run(
         &producer,
         "select leasehold.enqueue_many(array['note'], array['{}']::jsonb[], keys => array['m'])",

@@ -108,6 +108,14 @@ pub async fn try_produce(
     }
 }
 
+/// Returns what a consumer that refuses to start prints to stderr.
+pub async fn refused_consumer(language: Language, database: &TestDatabase) -> String {
+    let ran = timeout(LIMIT, language.command("consume", database).output()).await;
+    let ran = ran.expect("the consumer ends in time").expect("the consumer starts");
+    assert!(!ran.status.success());
+    String::from_utf8_lossy(&ran.stderr).into_owned()
+}
+
 /// A running consumer. Killed when the test ends.
 pub struct Consumer {
     process: Child,

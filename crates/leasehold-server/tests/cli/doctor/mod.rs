@@ -203,7 +203,7 @@ async fn doctor_fails_on_a_changed_function() {
     is(&check(&fixture, "functions").await, "ok", "all of this release");
     fixture.sql("create function leasehold.mine() returns int language sql as 'select 42'").await;
     is(&check(&fixture, "functions").await, "warn", "mine");
-    fixture.sql("create or replace function leasehold.wake(queue text default 'default') returns void language sql as 'select'").await;
+    fixture.sql("create or replace function leasehold_internal.wake(queue text default 'default') returns void language sql as 'select'").await;
     is(&check(&fixture, "functions").await, "fail", "wake");
 }
 

@@ -16,7 +16,7 @@ const AGAIN_AFTER: Duration = Duration::from_secs(10);
 /// An order that has waited long waits for a tenth of that time, up to this.
 const LONGEST_WAIT: Duration = Duration::from_secs(300);
 
-/// Handles a job that `leasehold.order_mirror` enqueued.
+/// Handles a job that `leasehold_internal.order_mirror` enqueued.
 pub(crate) async fn run(runtime: Arc<MirrorRuntime>, job: Ctx) -> JobResult {
     let order = serde_json::from_slice::<serde_json::Value>(job.kwargs()).unwrap_or_default();
     let word = |name: &str| order.get(name).and_then(serde_json::Value::as_str);

@@ -29,12 +29,12 @@ async fn sweep_is_paused_resumed_run_and_forgotten() {
     assert_eq!(office.audits().await, 0);
     swept(&office, &["1"]).await;
     assert_eq!(sweeps.resume("shelf", by).await.unwrap(), Toggle::Already);
-    assert_eq!(sweeps.pause("shelf", by).await.unwrap(), Toggle::Done);
+    assert_eq!(sweeps.pause("shelf", by).await.unwrap(), Toggle::Changed);
     assert_eq!(sweeps.pause("shelf", by).await.unwrap(), Toggle::Already);
     let shelf = sweeps.get("shelf").await.unwrap().expect("the sweep");
     assert_eq!((shelf.state.as_str(), shelf.paused_why.as_deref()), ("paused", Some("a test")));
     assert_eq!((shelf.every.map(|every| every.as_secs()), shelf.dead), (Some(90), 1));
-    assert_eq!(sweeps.resume("shelf", by).await.unwrap(), Toggle::Done);
+    assert_eq!(sweeps.resume("shelf", by).await.unwrap(), Toggle::Changed);
     assert_eq!(sweeps.summaries().await.unwrap()[0].state, "idle");
     assert!(
         sweeps.run_now("shelf", by).await.unwrap()
@@ -75,7 +75,7 @@ async fn sweep_calls_within_a_transaction_take_effect_with_its_commit() {
     for commits in [false, true] {
         let tx = client.transaction().await.unwrap();
         let sweeps = office.engine.sweeps().within(&tx);
-        assert_eq!(sweeps.pause("shelf", &office.by).await.unwrap(), Toggle::Done);
+        assert_eq!(sweeps.pause("shelf", &office.by).await.unwrap(), Toggle::Changed);
         assert_eq!(sweeps.redrive("shelf", None, &office.by).await.unwrap(), 1);
         assert_eq!(sweeps.get("shelf").await.unwrap().unwrap().state, "paused", "seen inside");
         let outside = office.engine.sweeps();

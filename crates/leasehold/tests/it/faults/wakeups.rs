@@ -54,7 +54,7 @@ async fn c15_listener_that_is_idle_in_a_transaction_blocks_no_enqueue() {
     sql(&sleeper, "begin; select 1").await;
     for n in 0..300 {
         Note { n }.enqueue(&engine).await.expect("enqueued");
-        sql(&client, "select leasehold.wake()").await;
+        sql(&client, "select leasehold_internal.wake()").await;
     }
     assert_eq!(jobs(&client).await, 300);
 }

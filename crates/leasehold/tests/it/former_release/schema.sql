@@ -1206,7 +1206,7 @@ begin
     raise exception 'job name % is reserved, and role % may not enqueue it', quote_literal(wanted), caller
         using errcode = 'insufficient_privilege',
               hint = case when is_order
-                  then 'Call leasehold.order_mirror as a member of leasehold_operator.'
+                  then 'Call leasehold_internal.order_mirror as a member of leasehold_operator.'
                   else 'Choose a name that does not begin with leasehold.' end;
 end $$;
 
@@ -1246,7 +1246,7 @@ end $$;
 -- Sends the wake-up. Not when half of the server's notification queue is full: some listener does not
 -- read, and a commit with NOTIFY fails once the queue is full. Not in PREPARE TRANSACTION, which
 -- refuses a transaction with a NOTIFY.
-create or replace function leasehold.wake(queue text default 'default')
+create or replace function leasehold_internal.wake(queue text default 'default')
 returns void
 language sql volatile security definer set search_path = leasehold, pg_temp as $$
     select pg_notify('leasehold_wake', queue)
@@ -1267,7 +1267,7 @@ declare
 begin
     if not (case when pg_try_advisory_lock(7306, key) then pg_advisory_unlock(7306, key)
                  else false end) then
-        perform leasehold.wake(new.queue);
+        perform leasehold_internal.wake(new.queue);
     end if;
     return null;
 end $$;
@@ -1684,7 +1684,7 @@ begin
 end $$;
 
 -- Returns the jobs of a claim whose reply was lost, if it took place: those of each lease together.
-create or replace function leasehold_internal.recover_claim(worker text, claim_id uuid)
+create or replace function leasehold.recover_claim(worker text, claim_id uuid)
 returns setof leasehold.claimed_job
 language sql stable security definer
 set search_path = leasehold, pg_temp
@@ -1800,11 +1800,11 @@ $$;
 -- Completes jobs of one lease. The generation is the fence: once a lease has expired, the old
 -- worker matches no row and cannot touch the newer attempt. Returns the ids it completed; an id
 -- that is missing was lost, or completed before.
--- `settling` false leaves the lease row alone, for callers whose transaction stays open: a lock on
--- it would keep the worker from renewing.
+-- It leaves the lease row alone: the transaction of a handler stays open, and a lock on the row would
+-- keep the worker from renewing.
 -- Rows are read by the primary key and by nothing else, so they are locked in the order of the ids:
 -- a batch that is sent again while the first try still runs waits for it instead of deadlocking.
-create or replace function leasehold.complete_many(ids bigint[], generation bigint, settling boolean default true)
+create or replace function leasehold_internal.complete_rows(ids bigint[], generation bigint)
 returns setof bigint
 language plpgsql volatile security definer
 set search_path = leasehold, pg_temp
@@ -1814,7 +1814,6 @@ declare
     keeping boolean;
     holder text;
     since timestamptz;
-    completed bigint := 0;
 begin
     select l.keep_history, l.claimed_by, l.claimed_at into keeping, holder, since
       from leasehold_internal.lease l where l.lease_generation = generation;
@@ -1860,17 +1859,25 @@ begin
         )
         select f.id from finished f;
     end if;
+end $$;
+
+-- Completes jobs of one lease, and ends the lease when it has none left. Returns the ids it completed.
+create or replace function leasehold.complete_many(ids bigint[], generation bigint)
+returns setof bigint
+language plpgsql volatile security definer set search_path = leasehold, pg_temp as $$
+declare
+    completed bigint;
+begin
+    return query select leasehold_internal.complete_rows(ids, generation);
     get diagnostics completed = row_count;
-    if settling then
-        perform leasehold_internal.settle_after(generation, completed);
-    end if;
+    perform leasehold_internal.settle_after(generation, completed);
 end $$;
 
 -- Completes one job; false: the lease was lost, nothing changed.
 create or replace function leasehold.complete(job_id bigint, generation bigint)
 returns boolean
 language sql volatile security definer set search_path = leasehold, pg_temp as $$
-    select exists (select from leasehold.complete_many(array[job_id], generation, true))
+    select exists (select from leasehold.complete_many(array[job_id], generation))
 $$;
 
 -- Moves cancelled jobs to the history.
@@ -2040,7 +2047,7 @@ begin
      where j.id = any (ids) and j.lease_generation = generation and j.held
     returning j.id;
     -- The jobs are ready, and this worker is stopping.
-    perform leasehold.wake(l.queue) from leasehold_internal.lease l where l.lease_generation = generation;
+    perform leasehold_internal.wake(l.queue) from leasehold_internal.lease l where l.lease_generation = generation;
     perform leasehold_internal.settle(generation);
 end $$;
 
@@ -2422,7 +2429,7 @@ begin
     )
     select count(*) into returned from back;
     if returned > 0 then
-        perform leasehold.wake(gone.queue);
+        perform leasehold_internal.wake(gone.queue);
     end if;
     perform leasehold_internal.end_lease(gone.lease_generation, cancelling || losing || failing || going_back);
     return next;
@@ -2816,7 +2823,7 @@ begin
         returning j.id)
     select coalesce(array_agg(id), '{}') into moved from due;
     if moved <> '{}' then
-        perform leasehold.wake(q.queue)
+        perform leasehold_internal.wake(q.queue)
            from (select distinct j.queue from leasehold.job j where j.id = any (moved)) q;
         insert into leasehold.audit (actor, action, subject, detail)
         values (actor, 'promote', cardinality(moved) || ' jobs', concat_ws(': ', left(moved::text, 1000), why));
@@ -2942,7 +2949,7 @@ begin
            tag = coalesce(tag, j.tag), max_attempts = coalesce(max_attempts, j.max_attempts)
      where j.id = job_id and not j.held;
     if due <= statement_timestamp() then
-        perform leasehold.wake(mine.queue);
+        perform leasehold_internal.wake(mine.queue);
     end if;
     insert into leasehold.audit (actor, action, subject, detail)
     values (actor, 'update', 'job ' || job_id, concat_ws(', ',
@@ -2983,7 +2990,7 @@ begin
     end if;
     insert into leasehold.audit (actor, action, subject, detail)
     values (actor, 'resume', 'queue ' || queue, why);
-    perform leasehold.wake(queue);
+    perform leasehold_internal.wake(queue);
     return true;
 end $$;
 
@@ -3696,7 +3703,7 @@ begin
                 declare_sweep.name, other, declare_sweep.table_name
                 using errcode = 'LH002', hint = format(
                     'Give each its own claimed state, or its own claim and claimed_at columns. If no '
-                    'worker has sweep %1$s any more: select leasehold.forget_sweep(%2$L, ''your name'')',
+                    'worker has sweep %1$s any more: select leasehold_internal.forget_sweep(%2$L, ''your name'')',
                     other, other);
         end if;
     end if;
@@ -3940,7 +3947,7 @@ end $$;
 -- Removes a sweep that no worker has any more, with the failures of its rows. Its table is left alone.
 -- A worker that still has the sweep continues and counts nothing; its next start declares it anew.
 -- Returns false if there is no such sweep.
-create or replace function leasehold.forget_sweep(name text, actor text, why text default null)
+create or replace function leasehold_internal.forget_sweep(name text, actor text, why text default null)
 returns boolean
 language plpgsql volatile security definer set search_path = leasehold, pg_temp set enable_seqscan = off as $$
 begin
@@ -3957,7 +3964,7 @@ end $$;
 -- Redrives dead rows: the watchdog, which alone may do that, resets them at its next turn, which is
 -- now. Their failures are counted from the start. Null keys: all dead rows of the sweep. Returns the
 -- keys.
-create or replace function leasehold.redrive_sweep(
+create or replace function leasehold_internal.redrive_sweep(
     name text, keys text[], actor text, up_to int default 10000, why text default null
 )
 returns setof text
@@ -4265,7 +4272,7 @@ set search_path = leasehold, pg_temp set enable_seqscan = off as $$
 $$;
 
 -- Enqueues jobs that write rows again, due now. `force`: even if the store has them.
-create or replace function leasehold.reindex_mirror(
+create or replace function leasehold_internal.reindex_mirror(
     name text, keys text[], tag text default 'reindex', priority int default 100,
     force boolean default false
 )
@@ -4483,7 +4490,7 @@ begin
     )
     select count(*), coalesce(array_agg(n.key) filter (where n.due), '{}') into different, wanted
       from noted n;
-    made := leasehold.reindex_mirror(m.name, wanted, 'mirror.repair', 50);
+    made := leasehold_internal.reindex_mirror(m.name, wanted, 'mirror.repair', 50);
     return next;
 end $$;
 
@@ -4662,7 +4669,7 @@ end $$;
 -- Orders a worker that has the store to do something with it. Ordered twice, it is done once. A
 -- rollback names its set: a second worker that repeats it, after the first one died, must not swap
 -- again. Returns the id of the job; null: there is no such mirror.
-create or replace function leasehold.order_mirror(name text, what text, actor text, why text default null)
+create or replace function leasehold_internal.order_mirror(name text, what text, actor text, why text default null)
 returns bigint
 language plpgsql volatile security definer set search_path = leasehold, pg_temp as $$
 #variable_conflict use_column
@@ -5892,7 +5899,7 @@ end $$;
 -- Sets the thresholds of a queue; null leaves one as it is, a length of -1 and an age of 0 turn theirs
 -- off. A declaration by a service does not change an existing watch, nor one that was turned off.
 -- Returns true if something was set.
-create or replace function leasehold.watch_queue(
+create or replace function leasehold_internal.watch_queue(
     queue text, actor text, by_service boolean default false,
     min_completed bigint default null, over interval default null,
     max_length bigint default null, bulk_tags text[] default null,
@@ -5932,7 +5939,7 @@ begin
 end $$;
 
 -- Turns the watch of a queue off. Returns false if there was none, or it was off already.
-create or replace function leasehold.unwatch_queue(queue text, actor text, why text default null)
+create or replace function leasehold_internal.unwatch_queue(queue text, actor text, why text default null)
 returns boolean
 language plpgsql volatile security definer set search_path = leasehold, pg_temp as $$
 #variable_conflict use_column
@@ -6121,7 +6128,7 @@ comment on function leasehold.enqueue is
     'Enqueues a job in the caller''s transaction. With a key, a repeat within key_ttl returns the first job''s id and inserted = false.';
 comment on function leasehold.enqueue_many is
     'Enqueues one job per element of names and kwargs in one statement. Returns one row per job, in the same order.';
-comment on function leasehold.wake is
+comment on function leasehold_internal.wake is
     'Wakes idle workers of a queue. An insert does this by itself at its commit.';
 comment on function leasehold.complete_waiting is
     'Completes jobs that wait, because their work was done elsewhere. Running jobs are left alone. Returns the number.';
@@ -6131,7 +6138,7 @@ comment on function leasehold.contract is
 -- Workers.
 comment on function leasehold.claim is
     'Claims up to claim_size ready jobs under a new lease, in order of priority and due time, deferred jobs last. Reclaims expired leases first. names null: every name.';
-comment on function leasehold_internal.recover_claim is
+comment on function leasehold.recover_claim is
     'Returns the jobs of a claim whose reply was lost, found by the claim_id that the caller passed to claim.';
 comment on function leasehold.renew is
     'Lengthens leases by their own length from now. Returns one state per generation: ''renewed'', ''busy'' (locked; ask again), ''ended'' or ''lost''.';
@@ -6192,13 +6199,13 @@ comment on function leasehold.pause_sweep is
 comment on function leasehold.resume_sweep is 'Resumes a paused sweep. Returns false if it is not paused.';
 comment on function leasehold_internal.run_watchdog is
     'Makes the workers of a sweep run its watchdog now. Returns false if there is none of this name.';
-comment on function leasehold.forget_sweep is
+comment on function leasehold_internal.forget_sweep is
     'Removes the record of a sweep that no worker has any more. Its table stays as it is. Returns false if there is none.';
-comment on function leasehold.redrive_sweep is
+comment on function leasehold_internal.redrive_sweep is
     'Brings dead rows of a sweep back. Null keys: all of them, up to up_to. Returns the keys.';
-comment on function leasehold.order_mirror is
+comment on function leasehold_internal.order_mirror is
     'Orders a worker of a mirror to check it, rebuild it, roll a rebuild back or drop the former set: what is check, rebuild, rollback or drop. Returns the id of the job, or null if there is no such mirror.';
-comment on function leasehold.reindex_mirror is
+comment on function leasehold_internal.reindex_mirror is
     'Enqueues one job per key, which compares the row with its document; with force it writes the document in any case. Returns the number.';
 comment on function leasehold.acknowledge_alarm is
     'Records that an operator takes care of an alarm. Returns false if no open alarm has this id.';
@@ -6206,9 +6213,9 @@ comment on function leasehold.silence_alarm is
     'Sends no notification of an alarm for a while, even if it clears and is raised again. Zero ends a silence.';
 comment on function leasehold_internal.test_alarm is
     'Sends a test notification to every registered receiver. Returns their number; 0: alarms reach no one.';
-comment on function leasehold.watch_queue is
+comment on function leasehold_internal.watch_queue is
     'Sets the alarm thresholds of a queue. Null leaves one as it is; a max_length of -1 and a max_age of 0 turn theirs off.';
-comment on function leasehold.unwatch_queue is
+comment on function leasehold_internal.unwatch_queue is
     'Turns the alarms of a queue off. Returns false if there was no watch, or it was off already.';
 
 -- Views.
@@ -6430,7 +6437,7 @@ begin
     grant execute on function
         leasehold.enqueue, leasehold.enqueue_many, leasehold_internal.check_enqueue,
         leasehold_internal.check_options, leasehold_internal.request_hash, leasehold_internal.check_expiry,
-        leasehold_internal.check_kwargs_size, leasehold.wake
+        leasehold_internal.check_kwargs_size, leasehold_internal.wake
         to leasehold_producer, leasehold_worker;
 
     -- A worker claims from any queue and finishes under the fence. `complete_waiting` completes jobs that
@@ -6438,8 +6445,9 @@ begin
     grant execute on function
         leasehold_internal.queue_settings, leasehold_internal.claim_next, leasehold_internal.claim_alone,
         leasehold_internal.claim_around, leasehold_internal.lost_priority, leasehold_internal.has_deferred,
-        leasehold.claim, leasehold_internal.recover_claim, leasehold.renew, leasehold_internal.cancel_requests,
-        leasehold.check_lease, leasehold.complete_many, leasehold.complete, leasehold_internal.settle,
+        leasehold.claim, leasehold.recover_claim, leasehold.renew, leasehold_internal.cancel_requests,
+        leasehold.check_lease, leasehold_internal.complete_rows, leasehold.complete_many, leasehold.complete,
+        leasehold_internal.settle,
         leasehold.complete_waiting, leasehold.fail, leasehold.bury, leasehold_internal.record_failure,
         leasehold_internal.ended_as, leasehold.snooze, leasehold.defer, leasehold_internal.defer_many,
         leasehold.release, leasehold.finish_cancelled,
@@ -6473,7 +6481,7 @@ begin
     -- calls the store.
     grant execute on function
         leasehold_internal.mirror_changed, leasehold_internal.mirror_removed, leasehold_internal.mirror_saved,
-        leasehold_internal.mirror_restored, leasehold.reindex_mirror
+        leasehold_internal.mirror_restored, leasehold_internal.reindex_mirror
         to leasehold_producer, leasehold_worker;
     grant execute on function
         leasehold_internal.fingerprint, leasehold_internal.declare_mirror, leasehold_internal.mirror_entomb,
@@ -6513,11 +6521,11 @@ begin
         leasehold.cancel, leasehold.promote, leasehold.redrive, leasehold.delete_jobs, leasehold.update_job,
         leasehold_internal.error_fingerprint, leasehold.pause, leasehold.resume, leasehold.set_queue,
         leasehold.add_schedule, leasehold.pause_schedule, leasehold.resume_schedule,
-        leasehold.remove_schedule, leasehold.run_schedule, leasehold.wake, leasehold.run_sweep,
-        leasehold.pause_sweep, leasehold.resume_sweep, leasehold.redrive_sweep,
+        leasehold.remove_schedule, leasehold.run_schedule, leasehold_internal.wake, leasehold.run_sweep,
+        leasehold.pause_sweep, leasehold.resume_sweep, leasehold_internal.redrive_sweep,
         leasehold_internal.begin_watchdog, leasehold_internal.note_watchdog, leasehold_internal.run_watchdog,
-        leasehold.forget_sweep, leasehold.acknowledge_alarm, leasehold_internal.test_alarm, leasehold.silence_alarm,
-        leasehold.watch_queue, leasehold.unwatch_queue, leasehold.order_mirror, leasehold.reindex_mirror
+        leasehold_internal.forget_sweep, leasehold.acknowledge_alarm, leasehold_internal.test_alarm, leasehold.silence_alarm,
+        leasehold_internal.watch_queue, leasehold_internal.unwatch_queue, leasehold_internal.order_mirror, leasehold_internal.reindex_mirror
         to leasehold_operator;
     -- An operator who decides about a dead job needs its kwargs and its errors.
     grant select on

@@ -116,7 +116,7 @@ async fn c24_missing_row_counts_as_zero_where_a_sample_was_taken() {
 #[tokio::test]
 async fn c24_watched_queue_without_completions_raises_its_alarm_without_any_row() {
     let sql = Sql::new().await;
-    sql.run("select leasehold.watch_queue('mail', 'ann', over => '2 minutes')").await;
+    sql.run("select leasehold_internal.watch_queue('mail', 'ann', over => '2 minutes')").await;
     sql.run("update leasehold_internal.watch set since = now() - interval '1 hour'").await;
     let mut passed = 0;
     while up(&sql.client).await.is_empty() && passed < 10 {

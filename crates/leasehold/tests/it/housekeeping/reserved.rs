@@ -67,7 +67,7 @@ async fn h20_operator_housekeeper_and_owner_enqueue_reserved_names() {
     )
     .await;
     let operator = as_role(&sql, "leasehold_operator").await;
-    run(&operator, "select leasehold.order_mirror('notes', 'check', 'ann'); select leasehold_internal.test_alarm('ann')").await;
+    run(&operator, "select leasehold_internal.order_mirror('notes', 'check', 'ann'); select leasehold_internal.test_alarm('ann')").await;
     assert_eq!(sql.count("job").await, 2);
     // Housekeeping raises an alarm.
     sql.run("insert into leasehold.job (name, scheduled_at, expires_at) values ('late', now() - interval '1 hour', now()); select leasehold_internal.expire_jobs()").await;

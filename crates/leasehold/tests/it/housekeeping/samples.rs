@@ -17,7 +17,7 @@ async fn broken(sql: &Sql, function: &str) {
 #[tokio::test]
 async fn c9_vacuum_alarm_is_evaluated_when_queues_and_ages_cannot_be_measured() {
     let sql = Sql::new().await;
-    sql.run("select leasehold.watch_queue('default', 'ann', max_length => 1, min_completed => 0)")
+    sql.run("select leasehold_internal.watch_queue('default', 'ann', max_length => 1, min_completed => 0)")
         .await;
     sql.enqueue(3).await;
     a_minute_passes(&sql).await;

@@ -107,7 +107,7 @@ async fn mirror_works_with_the_rights_of_a_worker() {
         "update leasehold_internal.mirror set serving = 'x'",
         "delete from leasehold_internal.mirror_gone",
         "insert into leasehold_internal.mirror_difference (mirror, key, kind) values ('notes', 'a', 'ghost')",
-        "select leasehold.order_mirror('notes', 'drop', 'me')",
+        "select leasehold_internal.order_mirror('notes', 'drop', 'me')",
     ] {
         let error = client.batch_execute(forbidden).await.expect_err(forbidden);
         assert_eq!(error.code().map(|code| code.code()), Some("42501"), "{forbidden}");

@@ -54,7 +54,7 @@ async fn row_with_only_a_reindex_job_is_a_difference() {
     margin.write(&["a"]).await;
     margin.pass().await;
     let began = now(&margin).await;
-    margin.sql("select leasehold.reindex_mirror('notes', array['a'])").await;
+    margin.sql("select leasehold_internal.reindex_mirror('notes', array['a'])").await;
     margin.target.tamper("a", 1, Some(json!({})));
     assert_eq!(
         noted(&margin, began, "a", "stale").await,

@@ -34,10 +34,12 @@ async fn pass_does_not_rewrite_a_row_that_the_store_has() {
     let margin = Margin::new().await;
     margin.write(&["a"]).await;
     margin.pass().await;
-    margin.sql("select leasehold.reindex_mirror('notes', array['a'])").await;
+    margin.sql("select leasehold_internal.reindex_mirror('notes', array['a'])").await;
     assert_eq!(margin.pass().await.completed, 1);
     assert_eq!(margin.target.history("a").len(), 1);
-    margin.sql("select leasehold.reindex_mirror('notes', array['a'], force => true)").await;
+    margin
+        .sql("select leasehold_internal.reindex_mirror('notes', array['a'], force => true)")
+        .await;
     assert_eq!(margin.pass().await.completed, 1);
     let [(first, false), (again, false)] = margin.target.history("a")[..] else {
         panic!("{:?}", margin.target.history("a"))
@@ -168,7 +170,9 @@ async fn job_without_a_key_of_the_table_is_buried_alone() {
 async fn pass_writes_a_row_with_many_jobs_once() {
     let margin = Margin::new().await;
     margin.write(&["a"]).await;
-    margin.sql("select leasehold.reindex_mirror('notes', array['a', 'a', 'a', 'a'])").await;
+    margin
+        .sql("select leasehold_internal.reindex_mirror('notes', array['a', 'a', 'a', 'a'])")
+        .await;
     assert_eq!(margin.pass().await.completed, 5);
     assert_eq!(margin.target.history("a").len(), 1);
 }
@@ -180,12 +184,12 @@ async fn row_is_removed_while_its_document_query_omits_it() {
     margin.pass().await;
     // Another table decides it, so no version grows.
     margin.sql("update margin.author set hidden = true").await;
-    margin.sql("select leasehold.reindex_mirror('notes', array['a'])").await;
+    margin.sql("select leasehold_internal.reindex_mirror('notes', array['a'])").await;
     margin.pass().await;
     assert!(margin.target.find("a").is_some_and(|held| held.deleted));
     assert!(margin.check().await.is_equal());
     margin.sql("update margin.author set hidden = false").await;
-    margin.sql("select leasehold.reindex_mirror('notes', array['a'])").await;
+    margin.sql("select leasehold_internal.reindex_mirror('notes', array['a'])").await;
     margin.pass().await;
     margin.assert_equal().await;
 }

@@ -106,7 +106,7 @@ async fn f12_rebuild_is_buried_when_the_new_set_refuses_every_document() {
             .map(|n| (format!("n{n:05}"), ItemError::Refused("no such field".into())))
             .collect();
     });
-    margin.sql("select leasehold.order_mirror('notes', 'rebuild', 'ann')").await;
+    margin.sql("select leasehold_internal.order_mirror('notes', 'rebuild', 'ann')").await;
     let tally = mirror(&store).pass_once(&margin.engine).await.expect("a pass");
     assert_eq!((tally.completed, tally.dead), (0, 1), "the dead order has the reason");
     let buried =
@@ -156,7 +156,7 @@ async fn f11_rebuild_survives_an_outage_of_the_store() {
 async fn f11_order_survives_an_outage_of_any_length() {
     let (margin, store) = filled(10).await;
     margin.keep_deferred().await;
-    margin.sql("select leasehold.order_mirror('notes', 'rebuild', 'ann')").await;
+    margin.sql("select leasehold_internal.order_mirror('notes', 'rebuild', 'ann')").await;
     // As after minutes of an outage, with one attempt every ten seconds.
     margin.sql("update leasehold.job set attempts = 24").await;
     store.set_down(true);
@@ -174,7 +174,7 @@ async fn f12_repeated_rollback_swaps_once() {
     let mirror = mirror(&store);
     let serves = "select count(*) from leasehold_internal.mirror where serving =";
     mirror.rebuild(&margin.engine).await.expect("rebuilt");
-    margin.sql("select leasehold.order_mirror('notes', 'rollback', 'ann')").await;
+    margin.sql("select leasehold_internal.order_mirror('notes', 'rollback', 'ann')").await;
     // As if a worker rolled back and died before it completed the order.
     margin
         .sql(
@@ -190,12 +190,12 @@ async fn f12_repeated_rollback_swaps_once() {
     assert_eq!(margin.jobs().await, 0);
     margin.assert_equals(&store.searched()).await;
     // A second order swaps forward again.
-    margin.sql("select leasehold.order_mirror('notes', 'rollback', 'ann')").await;
+    margin.sql("select leasehold_internal.order_mirror('notes', 'rollback', 'ann')").await;
     assert_eq!(mirror.pass_once(&margin.engine).await.expect("a pass").completed, 1);
     assert_eq!(margin.count(&format!("{serves} 'set-2'")).await, 1);
     // Without a former set there is nothing to roll back to, and the order dies.
     mirror.drop_second(&margin.engine).await.expect("dropped");
-    margin.sql("select leasehold.order_mirror('notes', 'rollback', 'ann')").await;
+    margin.sql("select leasehold_internal.order_mirror('notes', 'rollback', 'ann')").await;
     assert_eq!(mirror.pass_once(&margin.engine).await.expect("a pass").dead, 1);
 }
 
@@ -269,7 +269,9 @@ async fn worker_executes_every_order_of_an_operator() {
         ("rollback", "phase = 'swapped' and serving = 'set-1'"),
         ("drop", "phase = 'none' and second is null"),
     ] {
-        margin.sql(&format!("select leasehold.order_mirror('notes', '{order}', 'ann')")).await;
+        margin
+            .sql(&format!("select leasehold_internal.order_mirror('notes', '{order}', 'ann')"))
+            .await;
         until(order, async || {
             margin
                 .count(&format!("select count(*) from leasehold_internal.mirror where {then}"))
@@ -281,7 +283,7 @@ async fn worker_executes_every_order_of_an_operator() {
     worker.stop().await;
     assert_eq!(store.names(), ["set-1"]);
     assert_eq!(margin.count("select count(*) from leasehold.audit where actor = 'ann'").await, 4);
-    assert_eq!(margin.count("select count(*) from leasehold.order_mirror('none', 'check', 'ann') o where o is not null").await, 0);
+    assert_eq!(margin.count("select count(*) from leasehold_internal.order_mirror('none', 'check', 'ann') o where o is not null").await, 0);
 }
 
 #[tokio::test]
@@ -307,7 +309,7 @@ async fn check_fills_a_store_that_was_lost_and_created_again() {
 #[tokio::test]
 async fn rebuild_order_completes_when_its_worker_died_after_the_swap() {
     let (margin, store) = filled(10).await;
-    margin.sql("select leasehold.order_mirror('notes', 'rebuild', 'ann')").await;
+    margin.sql("select leasehold_internal.order_mirror('notes', 'rebuild', 'ann')").await;
     mirror(&store).rebuild(&margin.engine).await.expect("rebuilt");
     let tally = mirror(&store).pass_once(&margin.engine).await.expect("a pass");
     assert_eq!((tally.completed, tally.dead), (1, 0));

@@ -37,7 +37,7 @@ async fn f16_save_above_read_committed_does_not_conflict_with_a_pass() {
 #[tokio::test]
 async fn f17_row_whose_key_looks_like_an_order_gets_its_own_job() {
     let margin = Margin::new().await;
-    margin.sql("select leasehold.order_mirror('notes', 'check', 'ann')").await;
+    margin.sql("select leasehold_internal.order_mirror('notes', 'check', 'ann')").await;
     margin.write(&["order:check"]).await;
     let jobs = "select count(*) from leasehold.job where kwargs ->> 'key' = 'order:check'";
     assert_eq!(margin.count(jobs).await, 1);

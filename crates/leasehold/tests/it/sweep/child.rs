@@ -3,7 +3,7 @@
 use std::io::Read;
 use std::time::Duration;
 
-use leasehold::sweep::{Batch, When};
+use leasehold::sweep::{ClaimedRows, When};
 use leasehold::{JobError, Leasehold};
 use tokio_postgres::types::Type;
 
@@ -65,7 +65,7 @@ async fn sweep(kind: &str, url: &str) {
     worker.without_housekeeping().run_until(std::future::pending::<()>()).await.expect("a worker");
 }
 
-async fn wait_for_door(engine: Leasehold, _batch: Batch) -> Result<(), JobError> {
+async fn wait_for_door(engine: Leasehold, _batch: ClaimedRows) -> Result<(), JobError> {
     let client = engine.pool().get().await?;
     say(&engine, "waiting").await;
     while client.query_typed("select from library.door", &[]).await?.is_empty() {

@@ -87,9 +87,9 @@ async fn row_out_of_attempts_is_dead_until_an_operator_redrives_it() {
         "left alone"
     );
     broken.store(false, Ordering::SeqCst);
-    let one = "select count(*) from leasehold.redrive_sweep('loans.end', array['1', '77'], 'ann')";
+    let one = "select count(*) from leasehold_internal.redrive_sweep('loans.end', array['1', '77'], 'ann')";
     assert_eq!(count(&shelf.client, one).await, 1, "77 is not dead");
-    let rest = "select count(*) from leasehold.redrive_sweep('loans.end', null, 'ann')";
+    let rest = "select count(*) from leasehold_internal.redrive_sweep('loans.end', null, 'ann')";
     assert_eq!(count(&shelf.client, rest).await, 4);
     assert_eq!(sweep.run_watchdog_once(&shelf.engine).await.expect("a look").retried, 5);
     assert_eq!(sweep.run_once(&shelf.engine).await.expect("a pass").finished, 5);

@@ -38,7 +38,7 @@ async fn worker_sweeps_with_the_rights_of_a_worker_only() {
         "delete from leasehold_internal.sweep",
         "select leasehold_internal.next_generation()",
         "select leasehold.pause_sweep('loans.end', 'me')",
-        "select leasehold.redrive_sweep('loans.end', null, 'me')",
+        "select leasehold_internal.redrive_sweep('loans.end', null, 'me')",
     ] {
         let refused = client.batch_execute(forbidden).await.expect_err(forbidden);
         assert_eq!(refused.code().map(|code| code.code()), Some("42501"), "{forbidden}");

@@ -113,7 +113,7 @@ async fn d21_second_sweep_with_the_same_claimed_state_is_refused() {
     };
     for sweep in [second("state", "coming"), second("other", "going")] {
         let error = sweep.run_watchdog_once(&shelf.engine).await.expect_err("refused").to_string();
-        assert!(error.contains("loans.end") && error.contains("forget_sweep"), "{error}");
+        assert!(error.contains("loans.end") && error.contains("sweeps forget"), "{error}");
         let worker = shelf.engine.worker().sweep(sweep);
         let error = worker.run_until(std::future::ready(())).await.expect_err("no start");
         assert!(error.to_string().contains("loans.end"), "{error}");
@@ -123,7 +123,7 @@ async fn d21_second_sweep_with_the_same_claimed_state_is_refused() {
     let error =
         second("state", "coming").run_watchdog_once(&shelf.engine).await.expect_err("refused");
     assert!(error.to_string().contains("loans.end"), "{error}");
-    shelf.sql("select leasehold.forget_sweep('loans.end', 'ann')").await;
+    shelf.sql("select leasehold_internal.forget_sweep('loans.end', 'ann')").await;
     second("state", "coming").run_watchdog_once(&shelf.engine).await.expect("declared");
     let audit = "select count(*) from leasehold.audit where actor = 'ann' and action = 'forget'";
     assert_eq!(count(&shelf.client, audit).await, 1);

@@ -229,17 +229,21 @@ async fn evaluator_that_stalled_changes_nothing() {
 #[tokio::test]
 async fn watch_of_an_operator_takes_precedence_over_a_declared_one() {
     let sql = Sql::new().await;
-    let declare = "select leasehold.watch_queue('mail', 'service', true, max_length => 7)";
+    let declare = "select leasehold_internal.watch_queue('mail', 'service', true, max_length => 7)";
     assert!(one::<bool>(&sql.client, declare, &[]).await);
     assert!(!one::<bool>(&sql.client, declare, &[]).await);
-    run(&sql.client, "select leasehold.watch_queue('mail', 'ann', max_length => 9)").await;
+    run(&sql.client, "select leasehold_internal.watch_queue('mail', 'ann', max_length => 9)").await;
     run(&sql.client, declare).await;
     let length = "select max_length from leasehold_internal.watch";
     assert_eq!(one::<i64>(&sql.client, length, &[]).await, 9);
-    assert!(one::<bool>(&sql.client, "select leasehold.unwatch_queue('mail', 'ann')", &[]).await);
+    assert!(
+        one::<bool>(&sql.client, "select leasehold_internal.unwatch_queue('mail', 'ann')", &[])
+            .await
+    );
     assert!(!one::<bool>(&sql.client, declare, &[]).await);
     assert!(one::<bool>(&sql.client, "select off from leasehold_internal.watch", &[]).await);
-    run(&sql.client, "select leasehold.watch_queue('mail', 'ann', max_length => -1)").await;
+    run(&sql.client, "select leasehold_internal.watch_queue('mail', 'ann', max_length => -1)")
+        .await;
     let off: Option<i64> = one(&sql.client, length, &[]).await;
     assert_eq!(off, None);
 }
@@ -248,17 +252,18 @@ async fn watch_of_an_operator_takes_precedence_over_a_declared_one() {
 async fn watch_without_max_age_keeps_the_default_age() {
     let sql = Sql::new().await;
     let age = "select extract(epoch from max_age)::float8 from leasehold_internal.watch where queue = 'mail'";
-    run(&sql.client, "select leasehold.watch_queue('mail', 'service', true)").await;
+    run(&sql.client, "select leasehold_internal.watch_queue('mail', 'service', true)").await;
     assert_eq!(one::<Option<f64>>(&sql.client, age, &[]).await, Some(3600.0));
     for (given, then) in
         [("'2 hours'", Some(7200.0)), ("null", Some(7200.0)), ("'0'", None), ("null", None)]
     {
-        let text = format!("select leasehold.watch_queue('mail', 'ann', max_age => {given})");
+        let text =
+            format!("select leasehold_internal.watch_queue('mail', 'ann', max_age => {given})");
         run(&sql.client, &text).await;
         assert_eq!(one::<Option<f64>>(&sql.client, age, &[]).await, then, "{given}");
     }
     // Off from the start.
-    run(&sql.client, "select leasehold.watch_queue('hooks', 'ann', max_age => '0')").await;
+    run(&sql.client, "select leasehold_internal.watch_queue('hooks', 'ann', max_age => '0')").await;
     let hooks = age.replace("mail", "hooks");
     assert_eq!(one::<Option<f64>>(&sql.client, &hooks, &[]).await, None);
 }

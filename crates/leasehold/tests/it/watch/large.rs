@@ -54,7 +54,7 @@ async fn very_long_queue_is_estimated_and_short_ones_are_counted() {
     let sql = Sql::new().await;
     run(
         &sql.client,
-        "select leasehold.watch_queue('mail', 'ann', max_length => 2000); \
+        "select leasehold_internal.watch_queue('mail', 'ann', max_length => 2000); \
          insert into leasehold.job (queue, name) select 'long', 'note' from generate_series(1, 30000); \
          insert into leasehold.job (queue, name) select 'small', 'note' from generate_series(1, 50); \
          insert into leasehold.job (queue, name, scheduled_at) \
@@ -81,8 +81,8 @@ async fn estimated_length_raises_no_alarm() {
     // A few pages of each queue are sampled, and the estimate may be on either side of the limit.
     run(
         &sql.client,
-        "select leasehold.watch_queue('below', 'ann', max_length => 2000); \
-         select leasehold.watch_queue('above', 'ann', max_length => 2000); \
+        "select leasehold_internal.watch_queue('below', 'ann', max_length => 2000); \
+         select leasehold_internal.watch_queue('above', 'ann', max_length => 2000); \
          insert into leasehold.job (queue, name) select 'long', 'note' from generate_series(1, 30000); \
          insert into leasehold.job (queue, name, tag) select 'below', 'note', 'api' from generate_series(1, 2000); \
          insert into leasehold.job (queue, name, tag) select 'above', 'note', 'api' from generate_series(1, 2001); \
@@ -105,7 +105,7 @@ async fn queue_that_is_not_counted_in_time_raises_no_alarm() {
     // The count meets the bulk jobs first, and the sampled pages show thousands of other jobs.
     run(
         &sql.client,
-        "select leasehold.watch_queue('notes', 'ann', max_length => 10); \
+        "select leasehold_internal.watch_queue('notes', 'ann', max_length => 10); \
          insert into leasehold.job (queue, name, tag) select 'notes', 'a', 'reindex_all' from generate_series(1, 20000); \
          insert into leasehold.job (queue, name, tag) select 'notes', 'b', 'api' from generate_series(1, 10000)",
     )
@@ -129,7 +129,7 @@ async fn jobs_behind_a_very_long_reindex_are_counted_and_not_estimated() {
     let sql = Sql::new().await;
     run(
         &sql.client,
-        "select leasehold.watch_queue('notes', 'ann', max_length => 1000); \
+        "select leasehold_internal.watch_queue('notes', 'ann', max_length => 1000); \
          insert into leasehold.job (queue, name, tag, priority) \
              select 'notes', 'index', 'reindex_all', 1000 from generate_series(1, 30000); \
          insert into leasehold.job (queue, name, tag) \

@@ -56,7 +56,7 @@ async fn dead_jobs_raise_an_alarm_until_fifteen_minutes_without() {
 
 #[tokio::test]
 async fn queue_with_ready_jobs_and_no_worker_raises_an_alarm_after_five_minutes() {
-    let sql = Sql::new().await;
+    let (sql, logs) = (Sql::new().await, crate::logs::Logs::collect());
     sql.enqueue(1).await;
     // Samples of the last five minutes. One is missing if the clock's minute turns between two samples.
     let seen = "select count(*) from leasehold_internal.measure where metric = 'sampled' and at > \
@@ -68,6 +68,8 @@ async fn queue_with_ready_jobs_and_no_worker_raises_an_alarm_after_five_minutes(
         sampled = one::<i64>(&sql.client, seen, &[]).await;
     }
     assert_eq!(up(&sql.client).await, ["no_workers default"]);
+    // The one warning about a job that was enqueued in the caller's transaction.
+    assert!(logs.has("WARN", "queue default has ready jobs and no live worker"), "{}", logs.text());
     a_worker(&sql.client, "default").await;
     minutes(&sql, 1).await;
     assert_eq!(up(&sql.client).await, Vec::<String>::new());

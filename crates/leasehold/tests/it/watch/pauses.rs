@@ -8,7 +8,7 @@ const LOW: &str = "completion_rate_low default";
 async fn watched(least: u32) -> Sql {
     let sql = Sql::new().await;
     let text = format!(
-        "select leasehold.watch_queue('default', 'ann', min_completed => {least}, over => '10 minutes')"
+        "select leasehold_internal.watch_queue('default', 'ann', min_completed => {least}, over => '10 minutes')"
     );
     run(&sql.client, &text).await;
     working(&sql, 12).await;

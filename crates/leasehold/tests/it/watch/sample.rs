@@ -225,7 +225,7 @@ async fn bulk_work_does_not_count_into_the_watched_length() {
     let sql = Sql::new().await;
     run(
         &sql.client,
-        "select leasehold.watch_queue('default', 'ann', bulk_tags => '{reindex_*,import}')",
+        "select leasehold_internal.watch_queue('default', 'ann', bulk_tags => '{reindex_*,import}')",
     )
     .await;
     for (tag, jobs) in [("api", 3), ("reindex_user", 5), ("import", 7), ("important", 1)] {

@@ -3,4 +3,4 @@ select null::timestamptz, 0::float8,
        id, name, kwargs, priority, scheduled_at, attempts, max_attempts, lost_count, lease_generation,
        tag, enqueued_at, idempotency_key, trace_context,
        extract(epoch from run_limit)::float8, extract(epoch from lease)::float8, false, deferred
-  from leasehold_internal.recover_claim($1, $2)
+  from leasehold.recover_claim($1, $2)
