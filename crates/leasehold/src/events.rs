@@ -64,7 +64,6 @@ pub enum Event {
         job: JobId,
     },
     /// A sweep claimed a batch.
-    #[non_exhaustive]
     SweepClaimed {
         /// The name of the sweep.
         sweep: String,
@@ -74,7 +73,6 @@ pub enum Event {
         rows: usize,
     },
     /// The database has recorded how the rows of a batch ended.
-    #[non_exhaustive]
     SweepFinished {
         /// The name of the sweep.
         sweep: String,
@@ -89,13 +87,11 @@ pub enum Event {
     },
     /// Nothing was due any more, and the sweep sleeps until its next run. Other workers may still run a
     /// last batch.
-    #[non_exhaustive]
     SweepRunEnded {
         /// The name of the sweep.
         sweep: String,
     },
     /// The watchdog reset rows.
-    #[non_exhaustive]
     SweepReset {
         /// The name of the sweep.
         sweep: String,
@@ -105,7 +101,6 @@ pub enum Event {
         retried: u64,
     },
     /// A range of a mirror was compared with its store.
-    #[non_exhaustive]
     MirrorChecked {
         /// The name of the mirror.
         mirror: String,

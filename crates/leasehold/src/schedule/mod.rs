@@ -199,7 +199,6 @@ pub enum ScheduleError {
     Queue(String),
     /// The pattern cannot be read.
     #[error("cron {cron:?} cannot be read: {why}")]
-    #[non_exhaustive]
     Cron {
         /// The pattern, at most 60 characters of it.
         cron: String,
