@@ -26,6 +26,7 @@ pub enum ConnectError {
     TimedOut(Duration),
     /// The server is older than PostgreSQL 15.
     #[error("the database is PostgreSQL {found}; this release needs {needed} or newer")]
+    #[non_exhaustive]
     OldServer {
         /// The version of the server.
         found: String,
@@ -63,6 +64,7 @@ pub enum SchemaError {
     #[error(
         "the schema is at version {found}, this release needs {needed}; run: leasehold migrate up"
     )]
+    #[non_exhaustive]
     Old {
         /// The version of the schema.
         found: i32,
@@ -74,6 +76,7 @@ pub enum SchemaError {
         "the schema is at version {found}, newer than the {known} this release knows, and does not \
          admit programs this old; upgrade this program"
     )]
+    #[non_exhaustive]
     New {
         /// The version of the schema.
         found: i32,
@@ -90,12 +93,14 @@ pub enum SchemaError {
     #[error(
         "migration {version} was changed after it ran here (checksum differs); restore the original file"
     )]
+    #[non_exhaustive]
     Changed {
         /// The number of the migration.
         version: i32,
     },
     /// A migration failed; nothing of it was kept.
     #[error("migration {version} failed: {}", describe(.source))]
+    #[non_exhaustive]
     Failed {
         /// The number of the migration.
         version: i32,
@@ -272,6 +277,7 @@ pub enum FinishError {
         "the lease on job {job} (generation {generation}) was lost: another worker may own the job now; roll \
          back and drop the result"
     )]
+    #[non_exhaustive]
     LeaseLost {
         /// The job.
         job: JobId,

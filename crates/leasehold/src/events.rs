@@ -10,6 +10,7 @@ use crate::queue::finish::Finished;
 #[non_exhaustive]
 pub enum Event {
     /// A handler is about to run.
+    #[non_exhaustive]
     Started {
         /// The job.
         job: JobId,
@@ -17,25 +18,29 @@ pub enum Event {
         generation: Generation,
     },
     /// The database has recorded how an attempt ended.
+    #[non_exhaustive]
     Finished {
         /// The job.
         job: JobId,
         /// The generation of its claim.
         generation: Generation,
         /// What was recorded.
-        outcome: Finished,
+        finished: Finished,
     },
     /// The database has renewed a lease.
+    #[non_exhaustive]
     Renewed {
         /// The generation of the claim.
         generation: Generation,
     },
     /// The worker learnt that it no longer owns these jobs; it asked their handlers to stop.
+    #[non_exhaustive]
     LeaseLost {
         /// The generation of the claim.
         generation: Generation,
     },
     /// Housekeeping reclaimed the jobs of leases that ran out.
+    #[non_exhaustive]
     Reclaimed {
         /// Jobs that wait for their next attempt. Those that lost a worker before wait longer each time.
         returned: i32,
@@ -43,6 +48,7 @@ pub enum Event {
         dead: i32,
     },
     /// A claim whose reply was lost was recovered.
+    #[non_exhaustive]
     ClaimRecovered {
         /// The generation of the claim.
         generation: Generation,
@@ -50,6 +56,7 @@ pub enum Event {
         jobs: usize,
     },
     /// A schedule fired.
+    #[non_exhaustive]
     ScheduleFired {
         /// The name of the schedule.
         schedule: String,
@@ -105,6 +112,7 @@ pub enum Event {
         round_over: bool,
     },
     /// A background duty has failed this many times in a row.
+    #[non_exhaustive]
     DutyFailing {
         /// The name of the duty.
         duty: String,
@@ -114,6 +122,7 @@ pub enum Event {
         error: String,
     },
     /// The role of this worker may not do these duties of housekeeping.
+    #[non_exhaustive]
     DutiesNotAllowed {
         /// The role of the worker.
         role: String,

@@ -36,7 +36,7 @@ pub fn worker(leasehold: &Leasehold) -> WorkerBuilder<()> {
         .layer(report_errors)
         .handle(resize)
         .on_finished(|job| async move {
-            tracing::info!(name = job.name(), outcome = ?job.outcome(), "an attempt has ended");
+            tracing::info!(name = job.name(), finished = ?job.finished(), "an attempt has ended");
             Ok::<_, Infallible>(())
         })
         .on_buried(|job| async move {

@@ -178,7 +178,7 @@ async fn hook_is_called_after_the_job() {
         .unwrap();
     let (sender, mut ended) = tokio::sync::mpsc::unbounded_channel();
     let worker = hooks::worker(t.engine()).on_finished(move |job| {
-        let sent = sender.send(job.outcome());
+        let sent = sender.send(job.finished());
         async move { sent }
     });
     assert_eq!(t.drain(worker).await.completed, 1);

@@ -166,7 +166,7 @@ async fn ack(id: i64, why: Option<String>, common: &Common) -> Result<ExitCode, 
     let why = ask_why(why, "--why 'restarting the workers'")?;
     let db = common.db().await?;
     match db.within(db.alarms().acknowledge(id, &by(Some(why)))).await? {
-        AlarmChange::Done => {}
+        AlarmChange::Changed => {}
         AlarmChange::NotFound => return Err(unknown(id)),
         _ => return Err(Failure::conflict(format!("alarm {id} is cleared"))),
     }
@@ -181,7 +181,7 @@ async fn silence(
 ) -> Result<ExitCode, Failure> {
     let why = ask_why(why, "--why 'the bucket moves'")?;
     let db = common.db().await?;
-    if db.within(db.alarms().silence(id, how_long, &by(Some(why)))).await? != AlarmChange::Done {
+    if db.within(db.alarms().silence(id, how_long, &by(Some(why)))).await? != AlarmChange::Changed {
         return Err(unknown(id));
     }
     match how_long.is_zero() {
@@ -254,7 +254,7 @@ async fn show_watch(db: &Db, queue: &str, common: &Common) -> Result<ExitCode, F
 
 async fn unwatch(queue: &str, common: &Common) -> Result<ExitCode, Failure> {
     let db = common.db().await?;
-    if db.within(db.alarms().remove_watch(queue, &by(None))).await? != Toggle::Done {
+    if db.within(db.alarms().remove_watch(queue, &by(None))).await? != Toggle::Changed {
         return Err(Failure::not_found(format!("queue {queue:?} has no thresholds of its own"))
             .hint("list thresholds: leasehold alarms watch"));
     }
@@ -325,7 +325,7 @@ fn table(entries: &[AlarmInfo], now: Timestamp) -> Columns {
     for entry in entries {
         columns.row([
             entry.id.to_string(),
-            entry.rule.clone(),
+            entry.rule.to_string(),
             entry.subject.clone(),
             entry.state.to_string(),
             relative(entry.raised_at, now),
@@ -347,7 +347,7 @@ fn text(entry: &AlarmInfo, now: Timestamp) -> String {
     };
     fields(&[
         ("alarm", entry.id.to_string()),
-        ("rule", entry.rule.clone()),
+        ("rule", entry.rule.to_string()),
         ("subject", entry.subject.clone()),
         ("state", entry.state.to_string()),
         ("what", entry.summary.clone()),

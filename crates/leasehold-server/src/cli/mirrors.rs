@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use clap::Subcommand;
 use jiff::Timestamp;
-use leasehold::admin::{MirrorInfo, MirrorOrder, Reindex};
+use leasehold::admin::{MirrorInfo, MirrorOrder, MirrorPhase, Reindex};
 
 use super::common::{Common, by};
 use super::db::Db;
@@ -142,7 +142,7 @@ async fn differing(name: &str, limit: u32, common: &Common) -> Result<ExitCode, 
         for row in rows {
             columns.row([
                 row.key.clone(),
-                row.kind.clone(),
+                row.kind.to_string(),
                 version(row.source_version),
                 version(row.held_version),
                 relative(row.first_seen, now),
@@ -177,7 +177,7 @@ async fn reindex(
 
 async fn rebuild(name: &str, common: &Common) -> Result<ExitCode, Failure> {
     let entry = find(&common.db().await?, name).await?;
-    if entry.phase == "swapped" {
+    if entry.phase == MirrorPhase::Swapped {
         return Err(Failure::conflict(format!(
             "mirror {name} still has the set from before its last rebuild"
         ))
@@ -188,7 +188,7 @@ async fn rebuild(name: &str, common: &Common) -> Result<ExitCode, Failure> {
 
 async fn rollback(name: &str, common: &Common) -> Result<ExitCode, Failure> {
     let entry = find(&common.db().await?, name).await?;
-    if entry.phase != "swapped" {
+    if entry.phase != MirrorPhase::Swapped {
         return Err(Failure::conflict(format!("mirror {name} has no former set to return to")));
     }
     order(name, MirrorOrder::Rollback, common).await
@@ -261,10 +261,10 @@ async fn find(db: &Db, name: &str) -> Result<MirrorInfo, Failure> {
 /// Describes the second set: under construction, or kept for a rollback.
 fn phase_in_words(entry: &MirrorInfo) -> String {
     let second = entry.second.as_deref().unwrap_or_default();
-    match entry.phase.as_str() {
-        "building" => format!("building {second}, {} rows so far", entry.rebuild_rows),
-        "verifying" => format!("comparing {second} before the swap"),
-        "swapped" => format!("rebuilt; {second} is kept for a rollback"),
+    match entry.phase {
+        MirrorPhase::Building => format!("building {second}, {} rows so far", entry.rebuild_rows),
+        MirrorPhase::Verifying => format!("comparing {second} before the swap"),
+        MirrorPhase::Swapped => format!("rebuilt; {second} is kept for a rollback"),
         _ => String::new(),
     }
 }

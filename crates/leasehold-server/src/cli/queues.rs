@@ -142,7 +142,7 @@ async fn pause(
     }
     let why = ask_why(why, "--why TEXT")?;
     let by = by(Some(why));
-    if db.within(db.queues().pause(queue, &by)).await? != Toggle::Done {
+    if db.within(db.queues().pause(queue, &by)).await? != Toggle::Changed {
         return Err(Failure::conflict(format!("queue {queue} is already paused"))
             .hint("see who paused it and why: leasehold queues list"));
     }
@@ -156,7 +156,7 @@ async fn pause(
 async fn resume(queue: &str, common: &Common) -> Result<ExitCode, Failure> {
     let (out, db) = (common.out(), common.db().await?);
     check_existing(&db, queue).await?;
-    if db.within(db.queues().resume(queue, &by(None))).await? != Toggle::Done {
+    if db.within(db.queues().resume(queue, &by(None))).await? != Toggle::Changed {
         return Err(Failure::conflict(format!("queue {queue} is not paused")));
     }
     let answer = serde_json::json!({ "queue": queue, "paused": false });

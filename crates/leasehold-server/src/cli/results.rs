@@ -147,7 +147,7 @@ pub async fn promote_step(
 ) -> Result<(), Failure> {
     for (id, change) in db.within(db.jobs().promote_many(ids, by)).await? {
         let result = match change {
-            Change::Done => "promoted",
+            Change::Changed => "promoted",
             Change::WrongState(JobState::Ready) => "already_due",
             Change::WrongState(JobState::Dead) => "dead",
             change => unchanged(change),
@@ -166,7 +166,7 @@ pub async fn redrive_step(
 ) -> Result<(), Failure> {
     for (id, change) in db.within(db.jobs().redrive_many(ids, by)).await? {
         let result = match change {
-            Change::Done => "redriven",
+            Change::Changed => "redriven",
             Change::WrongState(state) if state.is_waiting() => "waiting",
             change => unchanged(change),
         };
@@ -183,7 +183,7 @@ pub async fn cancel_step(
 ) -> Result<(), Failure> {
     for (id, change) in db.within(db.jobs().cancel_many(ids, by)).await? {
         let result = match change {
-            Change::Done => "cancelled",
+            Change::Changed => "cancelled",
             Change::Requested => "cancel_requested",
             Change::WrongState(JobState::Dead) => "dead",
             Change::WrongState(JobState::Cancelled) => "already_cancelled",
@@ -201,7 +201,7 @@ pub async fn delete_step(
     results: &mut Results,
 ) -> Result<(), Failure> {
     for (id, change) in db.within(db.jobs().delete_many(ids, by)).await? {
-        let result = if change == Change::Done { "deleted" } else { unchanged(change) };
+        let result = if change == Change::Changed { "deleted" } else { unchanged(change) };
         results.add(id, result);
     }
     Ok(())
@@ -221,7 +221,7 @@ pub async fn update_step(
             failure.reworded(&[("expires_at", "--expires"), ("scheduled_at", "--at")])
         })?;
         let result = match updated {
-            Change::Done => "updated",
+            Change::Changed => "updated",
             Change::WrongState(JobState::Dead) => "dead",
             change => unchanged(change),
         };

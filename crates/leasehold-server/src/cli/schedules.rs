@@ -232,7 +232,7 @@ async fn change(
         _ => (db.within(schedules.resume(name, &by)).await?, "resumed"),
     };
     match changed {
-        Toggle::Done => {}
+        Toggle::Changed => {}
         Toggle::Already => {
             return Err(Failure::conflict(format!("schedule {name} is already {done}")));
         }

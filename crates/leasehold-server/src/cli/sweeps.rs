@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 use jiff::Timestamp;
-use leasehold::admin::{SweepInfo, Toggle};
+use leasehold::admin::{SweepInfo, SweepState, Toggle};
 use leasehold::sweep::{SweepError, WatchdogRun, run_watchdog};
 
 use super::common::{Common, actor, by};
@@ -163,7 +163,7 @@ async fn report_change(
     db: &Db,
     common: &Common,
 ) -> Result<ExitCode, Failure> {
-    if changed != Toggle::Done {
+    if changed != Toggle::Changed {
         find(db, name).await?;
         let already = if done == "paused" { "already paused" } else { "not paused" };
         return Err(Failure::conflict(format!("sweep {name} is {already}")));
@@ -335,14 +335,14 @@ fn clock(entry: &SweepInfo) -> String {
 
 fn state_in_words(entry: &SweepInfo, now: Timestamp) -> String {
     let since = |at: Option<Timestamp>| at.map(|at| relative(at, now)).unwrap_or_default();
-    match entry.state.as_str() {
-        "paused" => {
+    match entry.state {
+        SweepState::Paused => {
             let by = entry.paused_by.as_deref().unwrap_or_default();
             let why = entry.paused_why.as_deref().map(|why| format!(": {why}"));
             format!("paused {} by {by}{}", since(entry.paused_at), why.unwrap_or_default())
         }
-        "running" => format!("running since {}", since(entry.run_started_at)),
-        state => state.to_owned(),
+        SweepState::Running => format!("running since {}", since(entry.run_started_at)),
+        state => state.to_string(),
     }
 }
 

@@ -264,5 +264,5 @@ async fn change(
         None => alarms.acknowledge(id, &by).await?,
         Some(time) => alarms.silence(id, time, &by).await?,
     };
-    Ok(changed == AlarmChange::Done)
+    Ok(changed == AlarmChange::Changed)
 }

@@ -177,7 +177,7 @@ async fn alarms(engine: &Leasehold, client: &Transaction<'_>) -> Result<Vec<Alar
     alarms.sort_by_key(|alarm| alarm.state == AlarmState::Silenced);
     let shown = |alarm: AlarmInfo| Alarm {
         id: alarm.id.to_string(),
-        rule: alarm.rule,
+        rule: alarm.rule.to_string(),
         subject: alarm.subject,
         state: alarm.state,
         summary: alarm.summary,
@@ -258,7 +258,7 @@ async fn sweeps(
             stuck: counted("stuck"),
             name: sweep.name,
             table: sweep.table_name,
-            state: sweep.state,
+            state: sweep.state.to_string(),
             next_run_at: sweep.next_run_at,
             finished: sweep.rows_finished,
             reset: sweep.rows_reset,
@@ -270,7 +270,7 @@ async fn sweeps(
 fn mirror(mirror: MirrorSummary) -> Mirror {
     Mirror {
         name: mirror.name,
-        phase: mirror.phase,
+        phase: mirror.phase.to_string(),
         rows_compared: mirror.rows_compared,
         repaired: mirror.repaired_total,
         differences: mirror.differences,

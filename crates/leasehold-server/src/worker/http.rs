@@ -92,7 +92,7 @@ impl Receiver {
             .header("leasehold-job-id", ctx.id().0)
             .header("leasehold-attempt", ctx.attempt())
             .header("leasehold-generation", ctx.generation().0)
-            .header("leasehold-fence", job::fence_text(ctx.fence()))
+            .header("leasehold-fence", job::fence_text(ctx.generation()))
             .header("webhook-id", id)
             .header("webhook-timestamp", timestamp)
             .header("webhook-signature", sensitive)

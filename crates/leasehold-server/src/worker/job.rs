@@ -39,7 +39,7 @@ pub fn to_json(ctx: &Ctx) -> Result<Vec<u8>, serde_json::Error> {
         max_attempts: ctx.max_attempts(),
         lost_count: ctx.lost_count(),
         generation: ctx.generation().to_string(),
-        fence: fence_text(ctx.fence()),
+        fence: fence_text(ctx.generation()),
         key: ctx.key(),
         outside_key: outside_key(ctx),
         enqueued_at: ctx.enqueued_at().to_string(),

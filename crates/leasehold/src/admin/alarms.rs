@@ -9,6 +9,7 @@ use tokio_postgres::types::Type;
 
 use super::session::handle;
 use super::{By, Toggle, seconds};
+use crate::alarm::Rule;
 use crate::error::AdminError;
 
 handle! {
@@ -65,8 +66,8 @@ pub struct AlarmInfo {
     /// The id of the alarm; JSON has it as text.
     #[serde(serialize_with = "as_text")]
     pub id: i64,
-    /// The name of the rule, such as `no_workers`.
-    pub rule: String,
+    /// The rule that raised it.
+    pub rule: Rule,
     /// The queue, sweep or mirror; empty for the whole database.
     pub subject: String,
     /// Its state.
@@ -113,7 +114,7 @@ fn as_text<S: Serializer>(id: &i64, serializer: S) -> Result<S::Ok, S::Error> {
 #[non_exhaustive]
 pub enum AlarmChange {
     /// Changed.
-    Done,
+    Changed,
     /// It has cleared; nothing was changed.
     Cleared,
     /// There is no alarm with this id.
@@ -239,7 +240,7 @@ impl Alarms<'_> {
         let params =
             [(&id as _, Type::INT8), (&by.actor as _, Type::TEXT), (&reason as _, Type::TEXT)];
         if self.session.value(sql, &params).await? {
-            return Ok(AlarmChange::Done);
+            return Ok(AlarmChange::Changed);
         }
         let known = self.get(id).await?.is_some();
         Ok(if known { AlarmChange::Cleared } else { AlarmChange::NotFound })
@@ -262,7 +263,7 @@ impl Alarms<'_> {
             (&reason as _, Type::TEXT),
         ];
         let done: bool = self.session.value(sql, &params).await?;
-        Ok(if done { AlarmChange::Done } else { AlarmChange::NotFound })
+        Ok(if done { AlarmChange::Changed } else { AlarmChange::NotFound })
     }
 
     /// Returns the queues that have or had thresholds of their own, by name, up to 10,000.
@@ -343,7 +344,7 @@ impl Alarms<'_> {
             (&by.reason as _, Type::TEXT),
         ];
         if self.session.value(sql, &params).await? {
-            return Ok(Toggle::Done);
+            return Ok(Toggle::Changed);
         }
         let known = self.watch(queue).await?.is_some();
         Ok(if known { Toggle::Already } else { Toggle::NotFound })
@@ -392,7 +393,7 @@ impl AlarmInfo {
     fn read(row: &Row) -> Self {
         Self {
             id: row.get("id"),
-            rule: row.get("rule"),
+            rule: Rule::read(row.get("rule")),
             subject: row.get("subject"),
             state: AlarmState::read(row.get("state")),
             raised_at: row.get("raised_at"),

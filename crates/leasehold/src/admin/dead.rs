@@ -114,7 +114,7 @@ impl Dead<'_> {
             let ids: Vec<JobId> = found.rows.iter().map(|row| JobId(row.get("id"))).collect();
             for (_, change) in self.jobs().redrive_many(&ids, by).await? {
                 match change {
-                    Change::Done => sum.redriven += 1,
+                    Change::Changed => sum.redriven += 1,
                     Change::KeyTaken => sum.kept += 1,
                     _ => {}
                 }

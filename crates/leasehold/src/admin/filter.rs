@@ -213,6 +213,7 @@ pub enum FilterError {
     Twice(String),
     /// A value that does not fit its key.
     #[error("the value of {key} is {value:?}: {why}")]
+    #[non_exhaustive]
     Value {
         /// The key.
         key: String,

@@ -190,7 +190,7 @@ pub struct JobPage {
 #[non_exhaustive]
 pub enum Change {
     /// The job was changed.
-    Done,
+    Changed,
     /// The job runs, and its handler was asked to stop. Only a cancel returns this.
     Requested,
     /// The job is in this state, which the verb does not change.
@@ -292,7 +292,7 @@ impl Jobs<'_> {
         let mut done = BTreeMap::new();
         for row in &rows {
             match row.get(1) {
-                "cancelled" => done.insert(JobId(row.get(0)), Change::Done),
+                "cancelled" => done.insert(JobId(row.get(0)), Change::Changed),
                 "cancel_requested" => done.insert(JobId(row.get(0)), Change::Requested),
                 _ => None,
             };
@@ -375,7 +375,7 @@ impl Jobs<'_> {
             )
             .await?;
         if updated {
-            return Ok(Change::Done);
+            return Ok(Change::Changed);
         }
         only(self.explain(&[id], BTreeMap::new(), Change::WrongState).await?)
     }
@@ -409,7 +409,7 @@ impl Jobs<'_> {
 }
 
 fn changed(rows: &[Row]) -> BTreeMap<JobId, Change> {
-    rows.iter().map(|row| (JobId(row.get(0)), Change::Done)).collect()
+    rows.iter().map(|row| (JobId(row.get(0)), Change::Changed)).collect()
 }
 
 fn only(changes: Vec<(JobId, Change)>) -> Result<Change, AdminError> {

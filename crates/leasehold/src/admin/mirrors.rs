@@ -9,12 +9,39 @@ use tokio_postgres::types::Type;
 
 use super::By;
 use super::session::handle;
+use super::words::words;
 use crate::error::AdminError;
 use crate::job::JobId;
 
 handle! {
     /// Mirrors: [`Leasehold::mirrors`](crate::Leasehold::mirrors).
     Mirrors
+}
+
+words! {
+    /// How far a rebuild is.
+    pub enum MirrorPhase or None {
+        /// The store has one set.
+        None = "none",
+        /// The second set is being filled.
+        Building = "building",
+        /// The second set is compared with the table.
+        Verifying = "verifying",
+        /// The second set is the one from before the rebuild, kept for a rollback.
+        Swapped = "swapped",
+    }
+}
+
+words! {
+    /// How a row differs from the store.
+    pub enum DifferenceKind or Stale {
+        /// In the table, not in the store.
+        Missing = "missing",
+        /// In both, in two versions.
+        Stale = "stale",
+        /// In the store, not in the table.
+        Ghost = "ghost",
+    }
 }
 
 /// A mirror with the results of its check and the progress of a rebuild.
@@ -29,8 +56,8 @@ pub struct MirrorInfo {
     pub queue: String,
     /// The name of its jobs.
     pub job_name: String,
-    /// `none`, or how far a rebuild is: `building`, `verifying` or `swapped`.
-    pub phase: String,
+    /// How far a rebuild is.
+    pub phase: MirrorPhase,
     /// The set that is searched; `None`: the store has only one.
     pub serving: Option<String>,
     /// The second set: under construction, or from before the last rebuild.
@@ -71,8 +98,8 @@ pub struct MirrorInfo {
 pub struct MirrorSummary {
     /// The name of the mirror.
     pub name: String,
-    /// `none`, or how far a rebuild is: `building`, `verifying` or `swapped`.
-    pub phase: String,
+    /// How far a rebuild is.
+    pub phase: MirrorPhase,
     /// How many rows the last round of the check compared.
     pub rows_compared: i64,
     /// How many rows were found different in all rounds.
@@ -91,8 +118,8 @@ pub struct MirrorSummary {
 pub struct MirrorDifference {
     /// Its key.
     pub key: String,
-    /// How it differs, such as `missing`.
-    pub kind: String,
+    /// How it differs.
+    pub kind: DifferenceKind,
     /// Its version in the table.
     pub source_version: Option<i64>,
     /// Its version in the store.
@@ -204,7 +231,7 @@ impl Mirrors<'_> {
             .iter()
             .map(|row| MirrorSummary {
                 name: row.get("name"),
-                phase: row.get("phase"),
+                phase: MirrorPhase::read(row.get("phase")),
                 rows_compared: row.get("rows_compared"),
                 repaired_total: row.get("repaired"),
                 differences: row.get("differences"),
@@ -229,7 +256,7 @@ impl Mirrors<'_> {
             .iter()
             .map(|row| MirrorDifference {
                 key: row.get("key"),
-                kind: row.get("kind"),
+                kind: DifferenceKind::read(row.get("kind")),
                 source_version: row.get("source_version"),
                 held_version: row.get("held_version"),
                 first_seen: row.get("first_seen"),
@@ -310,7 +337,7 @@ impl MirrorInfo {
             table_name: row.get("table_name"),
             queue: row.get("queue"),
             job_name: row.get("job_name"),
-            phase: row.get("phase"),
+            phase: MirrorPhase::read(row.get("phase")),
             serving: row.get("serving"),
             second: row.get("second"),
             rebuild_rows: row.get("rebuild_rows"),

@@ -18,8 +18,9 @@
 //! # Invariants
 //! - Each verb is one call of a SQL function whose write names the state it expects. A job in another
 //!   state stays as it is, and [`Change::WrongState`] names it.
-//! - `within(&transaction)` runs every call of a handle in the caller's transaction: it takes effect when
-//!   the caller commits, or not at all.
+//! - `within(&transaction)` runs every call of a handle in the caller's transaction of tokio-postgres: it takes
+//!   effect when the caller commits, or not at all. In a transaction of sqlx or diesel, call the SQL functions:
+//!   `select leasehold.cancel($1, $2)`.
 //! - `leasehold.audit` records each change with its actor and reason.
 //! - Reading needs the role `leasehold_viewer`. Its calls return no kwargs, error texts and notes:
 //!   [`JobInfo::kwargs`] is `None`. Changing needs `leasehold_operator`.
@@ -47,6 +48,7 @@ pub mod schedules;
 mod seconds;
 mod session;
 pub mod sweeps;
+mod words;
 pub mod workers;
 
 pub use alarms::{AlarmChange, AlarmInfo, AlarmState, Alarms, WatchChange, WatchInfo};
@@ -54,11 +56,14 @@ pub use dead::{Dead, DeadGroup, Redriven};
 pub use filter::{FilterError, JobFilter};
 pub use jobs::{Change, JobInfo, JobPage, JobUpdate, Jobs, PastFailure};
 pub use measurements::{Measurement, Measurements, SampleTime, SeriesPoint, SeriesQuery};
-pub use mirrors::{MirrorDifference, MirrorInfo, MirrorOrder, MirrorSummary, Mirrors, Reindex};
+pub use mirrors::{
+    DifferenceKind, MirrorDifference, MirrorInfo, MirrorOrder, MirrorPhase, MirrorSummary, Mirrors,
+    Reindex,
+};
 pub use queues::{QueueChange, QueueInfo, QueueSettings, Queues};
 pub use read::{Cursor, PAGE_BYTES, Page, ParseCursorError};
 pub use schedules::{ScheduleInfo, Schedules};
-pub use sweeps::{DeadRow, SweepInfo, SweepSummary, Sweeps};
+pub use sweeps::{DeadRow, SweepInfo, SweepState, SweepSummary, Sweeps};
 pub use workers::{WorkerInfo, WorkerState, Workers};
 
 /// Who changes something, and why: for the audit log.
@@ -97,7 +102,7 @@ impl By {
 #[non_exhaustive]
 pub enum Toggle {
     /// Changed.
-    Done,
+    Changed,
     /// It was so already; nothing was changed.
     Already,
     /// There is none of this name.

@@ -252,14 +252,14 @@ impl Queues<'_> {
     /// gets the defaults.
     pub async fn pause(&self, queue: &str, by: &By) -> Result<Toggle, AdminError> {
         let done: bool = self.call("select leasehold.pause($1, $2, $3)", queue, by).await?;
-        Ok(if done { Toggle::Done } else { Toggle::Already })
+        Ok(if done { Toggle::Changed } else { Toggle::Already })
     }
 
     /// Resumes a paused queue.
     pub async fn resume(&self, queue: &str, by: &By) -> Result<Toggle, AdminError> {
         let done: bool = self.call("select leasehold.resume($1, $2, $3)", queue, by).await?;
         if done {
-            return Ok(Toggle::Done);
+            return Ok(Toggle::Changed);
         }
         let known = "select exists (select from leasehold_internal.queue where name = $1)";
         let known: bool = self.session.value(known, &[(&queue, Type::TEXT)]).await?;

@@ -9,7 +9,7 @@ use super::session::handle;
 use super::{By, Toggle};
 use crate::error::AdminError;
 use crate::job::JobId;
-use crate::schedule::{CronSchedule, Schedule};
+use crate::schedule::{CronSchedule, Missed, Schedule};
 
 handle! {
     /// Schedules: [`Leasehold::schedules`](crate::Leasehold::schedules).
@@ -34,8 +34,8 @@ pub struct ScheduleInfo {
     pub kwargs: serde_json::Value,
     /// The priority of its jobs.
     pub priority: i32,
-    /// `skip`, `once` or `all`: see [`Missed`](crate::schedule::Missed).
-    pub missed: String,
+    /// What happens to slots that passed while no worker ran.
+    pub missed: Missed,
     /// When it fires next.
     pub next_slot: Timestamp,
     /// The slot for which it fired last.
@@ -92,7 +92,7 @@ impl Schedules<'_> {
                 job_name: row.get("job_name"),
                 kwargs: row.get::<_, AnyJson>("kwargs").0,
                 priority: row.get("priority"),
-                missed: row.get("missed"),
+                missed: row.get::<_, &str>("missed").parse().unwrap_or_default(),
                 next_slot: finite(row, "next_slot").unwrap_or_default(),
                 last_slot: finite(row, "last_slot"),
                 last_job_id: row.get::<_, Option<i64>>("last_job_id").map(JobId),
@@ -170,7 +170,7 @@ impl Schedules<'_> {
 
     async fn toggle(&self, sql: &str, name: &str, by: &By) -> Result<Toggle, AdminError> {
         if self.call(sql, name, by).await? {
-            return Ok(Toggle::Done);
+            return Ok(Toggle::Changed);
         }
         let known = "select exists (select from leasehold_internal.schedule where name = $1)";
         let known: bool = self.session.value(known, &[(&name, Type::TEXT)]).await?;

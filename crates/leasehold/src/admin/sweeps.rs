@@ -9,12 +9,27 @@ use tokio_postgres::types::Type;
 
 use super::jobs::finite;
 use super::session::handle;
+use super::words::words;
 use super::{By, Toggle, seconds};
 use crate::error::AdminError;
 
 handle! {
     /// Sweeps: [`Leasehold::sweeps`](crate::Leasehold::sweeps).
     Sweeps
+}
+
+words! {
+    /// The state of a sweep.
+    pub enum SweepState or Idle {
+        /// An operator paused it.
+        Paused = "paused",
+        /// A run has begun and not ended.
+        Running = "running",
+        /// A worker may begin a run.
+        Due = "due",
+        /// It waits for its next run.
+        Idle = "idle",
+    }
 }
 
 /// A sweep with its counts.
@@ -25,8 +40,8 @@ pub struct SweepInfo {
     pub name: String,
     /// The table, with its schema.
     pub table_name: String,
-    /// `paused`, `running`, `due` or `idle`.
-    pub state: String,
+    /// Its state.
+    pub state: SweepState,
     /// The cron pattern of its runs; `None`: it is continuous.
     pub cron: Option<String>,
     /// The time zone of the pattern.
@@ -78,8 +93,8 @@ pub struct SweepSummary {
     pub name: String,
     /// The table, with its schema.
     pub table_name: String,
-    /// `paused`, `running`, `due` or `idle`.
-    pub state: String,
+    /// Its state.
+    pub state: SweepState,
     /// When it runs next.
     pub next_run_at: Timestamp,
     /// How many rows were finished.
@@ -140,7 +155,7 @@ impl Sweeps<'_> {
             .map(|row| SweepSummary {
                 name: row.get("name"),
                 table_name: row.get("table_name"),
-                state: row.get("state"),
+                state: SweepState::read(row.get("state")),
                 next_run_at: finite(row, "next_run_at").unwrap_or_default(),
                 rows_finished: row.get("rows_finished"),
                 rows_reset: row.get("rows_reset"),
@@ -190,7 +205,7 @@ impl Sweeps<'_> {
 
     async fn toggled(&self, name: &str, done: bool) -> Result<Toggle, AdminError> {
         if done {
-            return Ok(Toggle::Done);
+            return Ok(Toggle::Changed);
         }
         let known = "select exists (select from leasehold_internal.sweep where name = $1)";
         let known: bool = self.session.value(known, &[(&name, Type::TEXT)]).await?;
@@ -246,7 +261,7 @@ impl SweepInfo {
         Self {
             name: row.get("name"),
             table_name: row.get("table_name"),
-            state: row.get("state"),
+            state: SweepState::read(row.get("state")),
             cron: row.get("cron"),
             zone: row.get("zone"),
             every: row.get::<_, Option<f64>>("every_seconds").map(seconds::read),

@@ -27,7 +27,7 @@ use tokio_postgres::Client;
 use tokio_postgres::types::Type;
 
 use crate::error::CallError;
-use rule::Rule;
+pub use rule::Rule;
 use snapshot::Snapshot;
 pub use thresholds::Thresholds;
 

@@ -29,10 +29,12 @@ pub enum Rule {
     MirrorNotCompared,
     /// Rows of a sweep have been claimed past the watchdog limit, or are dead.
     SweepStuckRows,
+    /// A rule that only a later release knows.
+    Other,
 }
 
 impl Rule {
-    /// Every rule.
+    /// Every rule that this release knows.
     pub const ALL: &'static [Self] = &[
         Self::CompletionRateLow,
         Self::QueueLengthHigh,
@@ -60,7 +62,7 @@ impl Rule {
             Self::VacuumHeldBack => &["vacuum"],
             Self::MirrorDifferenceAge | Self::MirrorNotCompared => &["mirrors"],
             // If the table was not read, its counts of the last minute still stand.
-            Self::SweepStuckRows => &[],
+            Self::SweepStuckRows | Self::Other => &[],
         }
     }
 
@@ -78,6 +80,18 @@ impl Rule {
             Self::MirrorDifferenceAge => "mirror_difference_age",
             Self::MirrorNotCompared => "mirror_not_compared",
             Self::SweepStuckRows => "sweep_stuck_rows",
+            Self::Other => "other",
         }
+    }
+
+    /// Returns the rule of this name.
+    pub(crate) fn read(name: &str) -> Self {
+        Self::ALL.iter().copied().find(|rule| rule.as_str() == name).unwrap_or(Self::Other)
+    }
+}
+
+impl std::fmt::Display for Rule {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.pad(self.as_str())
     }
 }

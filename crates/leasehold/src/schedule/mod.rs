@@ -30,7 +30,8 @@ pub(crate) use fire::fire_due;
 const LONGEST_CRON: usize = 200;
 
 /// What to do with slots that passed while no worker ran.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Missed {
     /// Drop them.
@@ -51,6 +52,12 @@ impl Missed {
             Self::Once => "once",
             Self::All => "all",
         }
+    }
+}
+
+impl std::fmt::Display for Missed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.pad(self.as_str())
     }
 }
 

@@ -315,7 +315,7 @@ impl<S: Send + Sync + 'static> WorkerBuilder<S> {
     /// ```no_run
     /// # async fn example(leasehold: leasehold::Leasehold) {
     /// let worker = leasehold.worker().on_finished(|job| async move {
-    ///     println!("{} {:?}", job.name(), job.outcome());
+    ///     println!("{} {:?}", job.name(), job.finished());
     ///     Ok::<_, std::convert::Infallible>(())
     /// });
     /// # }

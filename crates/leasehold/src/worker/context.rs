@@ -243,13 +243,8 @@ impl Ctx {
         value.and_then(|value| value.downcast().ok())
     }
 
-    /// Returns a number for outside systems that can reject a smaller one. It grows with every claim of
-    /// the job, through retries and redrives, and across failovers and restores.
-    pub fn fence(&self) -> Generation {
-        self.0.job.generation
-    }
-
-    /// Returns the generation of the claim, which is the fence.
+    /// Returns the generation of the claim. It grows with every claim of the job, through retries and redrives, and
+    /// across failovers and restores: an outside system that rejects a smaller number than it has seen is fenced.
     pub fn generation(&self) -> Generation {
         self.0.job.generation
     }

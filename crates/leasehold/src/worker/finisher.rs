@@ -228,7 +228,7 @@ impl Finisher {
             if is_back {
                 wake(&self.notifiers, &end.attempt.queue);
             }
-            self.events.send(|| Event::Finished { job, generation, outcome });
+            self.events.send(|| Event::Finished { job, generation, finished: outcome });
             self.hooks.call(&end.attempt, &end.transition, outcome);
             *closed.entry(generation).or_default() += 1;
         }

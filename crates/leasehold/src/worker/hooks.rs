@@ -32,7 +32,7 @@ const STOP_WAIT: Duration = Duration::from_secs(5);
 #[derive(Clone)]
 pub struct FinishedJob {
     attempt: Arc<Attempt>,
-    outcome: Finished,
+    finished: Finished,
     cause: Option<Cause>,
     error: Option<Arc<str>>,
 }
@@ -74,8 +74,8 @@ impl FinishedJob {
     }
 
     /// Returns how the attempt ended.
-    pub fn outcome(&self) -> Finished {
-        self.outcome
+    pub fn finished(&self) -> Finished {
+        self.finished
     }
 
     /// Returns why the job died; `None`: it did not.
@@ -94,7 +94,7 @@ impl std::fmt::Debug for FinishedJob {
         f.debug_struct("FinishedJob")
             .field("id", &self.id())
             .field("name", &self.name())
-            .field("outcome", &self.outcome)
+            .field("finished", &self.finished)
             .field("cause", &self.cause)
             .finish_non_exhaustive()
     }
@@ -174,7 +174,7 @@ impl RunningHooks {
         let died = outcome == Finished::Buried;
         let job = FinishedJob {
             attempt: Arc::clone(attempt),
-            outcome,
+            finished: outcome,
             cause: died.then(|| transition.cause().unwrap_or(Cause::Exhausted)),
             error: transition.why().map(Arc::from),
         };

@@ -63,7 +63,7 @@ impl FinishedCounts {
     }
 
     fn count(&mut self, event: &Event) {
-        if let Event::Finished { outcome, .. } = event {
+        if let Event::Finished { finished: outcome, .. } = event {
             self.add(*outcome, 1);
         }
     }

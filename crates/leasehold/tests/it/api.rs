@@ -108,6 +108,37 @@ fn public_types_that_callers_see_through_may_grow() {
     assert!(closed.is_empty(), "add #[non_exhaustive], or a reason to FIXED: {closed:#?}");
 }
 
+/// Variants that callers make: handlers an outcome; services, such as sweeps and mirrors, their events and errors.
+const MADE_BY_CALLERS: &[&str] =
+    &["Outcome::", "Event::Sweep", "Event::MirrorChecked", "ScheduleError::Cron"];
+
+#[test]
+fn variants_that_the_library_makes_may_gain_a_field() {
+    let mut closed = Vec::new();
+    for (file, text) in sources().iter().filter(|(file, _)| !HIDDEN.contains(&file.as_str())) {
+        let (mut inside, mut before) = ("", "");
+        for line in text.lines() {
+            if let Some(rest) = line.strip_prefix("pub enum ") {
+                inside = rest.split(' ').next().unwrap_or_default();
+            } else if line.starts_with('}') {
+                inside = "";
+            }
+            let variant =
+                line.strip_prefix("    ").filter(|rest| rest.starts_with(char::is_uppercase));
+            let variant = variant.and_then(|rest| rest.split_once(" {"));
+            if let Some((variant, _)) = variant.filter(|_| !inside.is_empty()) {
+                let path = format!("{inside}::{variant}");
+                let made = MADE_BY_CALLERS.iter().any(|known| path.starts_with(known));
+                if !made && before.trim() != "#[non_exhaustive]" {
+                    closed.push(format!("{file}: {path}"));
+                }
+            }
+            before = line;
+        }
+    }
+    assert!(closed.is_empty(), "add #[non_exhaustive] to the variant: {closed:#?}");
+}
+
 #[test]
 fn public_constants_have_no_length_in_their_type() {
     let mut found = Vec::new();

@@ -59,7 +59,9 @@ impl Running {
     /// Returns how the attempt of this generation ended.
     pub async fn end_of(&mut self, wanted: Generation) -> Finished {
         wait_for(&mut self.events, |event| match event {
-            Event::Finished { generation, outcome, .. } if *generation == wanted => Some(*outcome),
+            Event::Finished { generation, finished: outcome, .. } if *generation == wanted => {
+                Some(*outcome)
+            }
             _ => None,
         })
         .await
@@ -67,7 +69,7 @@ impl Running {
 
     pub async fn started(&mut self, wanted: JobId) -> Generation {
         wait_for(&mut self.events, |event| match event {
-            Event::Started { job, generation } if *job == wanted => Some(*generation),
+            Event::Started { job, generation, .. } if *job == wanted => Some(*generation),
             _ => None,
         })
         .await
@@ -75,7 +77,7 @@ impl Running {
 
     pub async fn lost_a_lease(&mut self) -> Generation {
         wait_for(&mut self.events, |event| match event {
-            Event::LeaseLost { generation } => Some(*generation),
+            Event::LeaseLost { generation, .. } => Some(*generation),
             _ => None,
         })
         .await

@@ -129,7 +129,7 @@ async fn i2_changed_or_newer_schema_is_refused() {
     let mut client = sql.actor().await;
     assert_eq!(migrate::up(&mut client).await.unwrap(), [0_i32; 0]);
     run(&client, "update leasehold.schema_version set checksum = '\\x00' where version = 1").await;
-    assert!(matches!(migrate::up(&mut client).await, Err(SchemaError::Changed { version: 1 })));
+    assert!(matches!(migrate::up(&mut client).await, Err(SchemaError::Changed { version: 1, .. })));
     run(&client, "delete from leasehold.schema_version where version > 0; \
                   insert into leasehold.schema_version values (1, 'tables', '\\x00'), (999, 'later', '\\x00')")
         .await;

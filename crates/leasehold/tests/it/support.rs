@@ -47,7 +47,7 @@ pub async fn finished(
 ) -> Vec<(JobId, Finished)> {
     let mut seen = Vec::new();
     wait_for(events, |event| {
-        if let Event::Finished { job, outcome, .. } = event {
+        if let Event::Finished { job, finished: outcome, .. } = event {
             seen.push((*job, *outcome));
         }
         (seen.len() >= count).then_some(())

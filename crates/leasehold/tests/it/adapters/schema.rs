@@ -63,7 +63,7 @@ async fn migration_that_was_changed_after_it_ran_is_refused() {
     let change = "update leasehold.schema_version set checksum = '' where version = 1";
     client.batch_execute(change).await.expect("changed");
     let error = connect_error(&database).await;
-    let changed = matches!(error, ConnectError::Schema(SchemaError::Changed { version: 1 }));
+    let changed = matches!(error, ConnectError::Schema(SchemaError::Changed { version: 1, .. }));
     assert!(changed, "{error:?}");
     assert!(error.to_string().contains("restore the original file"), "{error}");
 }

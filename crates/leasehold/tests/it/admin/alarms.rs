@@ -33,11 +33,11 @@ async fn alarm_is_acknowledged_and_silenced_until_it_clears() {
     assert_eq!(alarms.silence(7, HOUR, by).await.unwrap(), AlarmChange::NotFound);
     let id = raised(&office).await;
     assert_eq!(state(&office, id).await, AlarmState::Open);
-    assert_eq!(alarms.acknowledge(id, by).await.unwrap(), AlarmChange::Done);
+    assert_eq!(alarms.acknowledge(id, by).await.unwrap(), AlarmChange::Changed);
     assert_eq!(state(&office, id).await, AlarmState::Acknowledged);
-    assert_eq!(alarms.silence(id, HOUR, by).await.unwrap(), AlarmChange::Done);
+    assert_eq!(alarms.silence(id, HOUR, by).await.unwrap(), AlarmChange::Changed);
     assert_eq!(state(&office, id).await, AlarmState::Silenced);
-    assert_eq!(alarms.silence(id, Duration::ZERO, by).await.unwrap(), AlarmChange::Done);
+    assert_eq!(alarms.silence(id, Duration::ZERO, by).await.unwrap(), AlarmChange::Changed);
     assert_eq!(state(&office, id).await, AlarmState::Acknowledged);
     assert!(!alarms.is_over(id).await.unwrap());
     office.sql.run("delete from leasehold_internal.dead_job").await;
@@ -84,7 +84,7 @@ async fn watch_changes_what_is_given_and_takes_precedence_over_a_declared_one() 
     let error = alarms.set_watch("mail", &short, by).await.expect_err("refused");
     assert!(matches!(error, AdminError::Refused(_)), "{error:?}");
     assert_eq!(alarms.remove_watch("absent", by).await.unwrap(), Toggle::NotFound);
-    assert_eq!(alarms.remove_watch("mail", by).await.unwrap(), Toggle::Done);
+    assert_eq!(alarms.remove_watch("mail", by).await.unwrap(), Toggle::Changed);
     assert_eq!(alarms.remove_watch("mail", by).await.unwrap(), Toggle::Already);
     let watches = alarms.watches().await.unwrap();
     assert!(watches.len() == 1 && watches[0].off);
@@ -113,7 +113,7 @@ async fn alarm_calls_within_a_transaction_take_effect_with_its_commit() {
     for (commits, then) in [(false, AlarmState::Open), (true, AlarmState::Acknowledged)] {
         let tx = client.transaction().await.unwrap();
         let alarms = office.engine.alarms().within(&tx);
-        assert_eq!(alarms.acknowledge(id, &office.by).await.unwrap(), AlarmChange::Done);
+        assert_eq!(alarms.acknowledge(id, &office.by).await.unwrap(), AlarmChange::Changed);
         alarms.set_watch("mail", &WatchChange::new(), &office.by).await.unwrap();
         assert_eq!(alarms.get(id).await.unwrap().unwrap().state, AlarmState::Acknowledged);
         assert_eq!(state(&office, id).await, AlarmState::Open, "not seen outside");

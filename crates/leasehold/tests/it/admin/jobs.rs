@@ -82,10 +82,10 @@ async fn cancel_ends_a_waiting_job_and_asks_a_running_one_to_stop() {
             JobState::Completed | JobState::Cancelled | JobState::Dead => {
                 Change::WrongState(*state)
             }
-            _ => Change::Done,
+            _ => Change::Changed,
         };
         assert_eq!(change, wanted, "{state}");
-        if wanted == Change::Done {
+        if wanted == Change::Changed {
             assert_eq!(office.state(*id).await, Some(JobState::Cancelled));
             assert!(office.last_audit().await.ends_with("cancelled: a test"));
         }
@@ -100,7 +100,7 @@ async fn redrive_moves_a_dead_job_and_no_other() {
     for (state, id) in one_in_each_state(&office).await {
         let change = office.engine.jobs().redrive(id, &office.by).await.unwrap();
         if state == JobState::Dead {
-            assert_eq!(change, Change::Done);
+            assert_eq!(change, Change::Changed);
             assert_eq!(office.state(id).await, Some(JobState::Ready));
             assert_eq!(office.last_audit().await, format!("ann redrive 1 jobs {{{id}}}: a test"));
         } else {
@@ -128,7 +128,7 @@ async fn promote_makes_a_later_job_ready_and_touches_no_other() {
         let change = office.engine.jobs().promote(id, &office.by).await.unwrap();
         match state {
             JobState::Scheduled | JobState::Retrying => {
-                assert_eq!(change, Change::Done);
+                assert_eq!(change, Change::Changed);
                 assert_eq!(office.state(id).await, Some(JobState::Ready));
                 assert!(office.last_audit().await.starts_with("ann promote 1 jobs"));
             }
@@ -143,7 +143,7 @@ async fn delete_removes_waiting_and_dead_jobs_only() {
     for (state, id) in one_in_each_state(&office).await {
         let change = office.engine.jobs().delete(id, &office.by).await.unwrap();
         if state.is_waiting() || state == JobState::Dead {
-            assert_eq!(change, Change::Done, "{state}");
+            assert_eq!(change, Change::Changed, "{state}");
             assert_eq!(office.state(id).await, None);
             assert_eq!(office.last_audit().await, format!("ann delete 1 jobs {{{id}}}: a test"));
             let again = office.engine.jobs().delete(id, &office.by).await.unwrap();
@@ -164,7 +164,7 @@ async fn update_changes_a_waiting_job_only() {
         let change = office.engine.jobs().update(id, &update, &office.by).await.unwrap();
         let job = office.engine.jobs().get(id).await.unwrap().unwrap();
         if state.is_waiting() {
-            assert_eq!(change, Change::Done, "{state}");
+            assert_eq!(change, Change::Changed, "{state}");
             assert_eq!((job.priority, job.tag.as_str(), job.max_attempts), (7, "moved", Some(3)));
             assert_eq!(job.scheduled_at, before.scheduled_at);
             let wanted =
@@ -187,7 +187,7 @@ async fn update_of_the_due_time_moves_the_expiry_along_and_refuses_one_before_it
     let later = before.scheduled_at + year;
     assert_eq!(
         jobs.update(id, &JobUpdate::new().run_at(later), &office.by).await.unwrap(),
-        Change::Done
+        Change::Changed
     );
     let job = jobs.get(id).await.unwrap().unwrap();
     assert_eq!((job.state, job.scheduled_at), (JobState::Scheduled, later));
@@ -212,8 +212,8 @@ async fn verbs_within_a_transaction_take_effect_with_its_commit() {
     for commits in [false, true] {
         let tx = client.transaction().await.unwrap();
         let jobs = office.engine.jobs().within(&tx);
-        assert_eq!(jobs.redrive(dead, &office.by).await.unwrap(), Change::Done);
-        assert_eq!(jobs.delete(ready, &office.by).await.unwrap(), Change::Done);
+        assert_eq!(jobs.redrive(dead, &office.by).await.unwrap(), Change::Changed);
+        assert_eq!(jobs.delete(ready, &office.by).await.unwrap(), Change::Changed);
         assert_eq!(jobs.get(ready).await.unwrap().map(|job| job.id), None, "seen inside");
         assert_eq!(office.state(dead).await, Some(JobState::Dead), "not seen outside");
         if commits {

@@ -10,7 +10,7 @@ async fn pause_and_resume_take_effect_once() {
     let office = Office::new().await;
     let queues = office.engine.queues();
     assert_eq!(queues.resume("mail", &office.by).await.unwrap(), Toggle::NotFound);
-    assert_eq!(queues.pause("mail", &office.by).await.unwrap(), Toggle::Done);
+    assert_eq!(queues.pause("mail", &office.by).await.unwrap(), Toggle::Changed);
     assert_eq!(queues.pause("mail", &office.by).await.unwrap(), Toggle::Already);
     let mail = queues.get("mail").await.unwrap().expect("the queue");
     assert_eq!(
@@ -18,7 +18,7 @@ async fn pause_and_resume_take_effect_once() {
         (Some("ann"), Some("a test"))
     );
     assert_eq!(office.last_audit().await, "ann pause queue mail a test");
-    assert_eq!(queues.resume("mail", &office.by).await.unwrap(), Toggle::Done);
+    assert_eq!(queues.resume("mail", &office.by).await.unwrap(), Toggle::Changed);
     assert_eq!(queues.resume("mail", &office.by).await.unwrap(), Toggle::Already);
     assert_eq!(office.last_audit().await, "ann resume queue mail a test");
     assert_eq!(office.audits().await, 2);
@@ -86,7 +86,7 @@ async fn queue_calls_within_a_transaction_take_effect_with_its_commit() {
     for commits in [false, true] {
         let tx = client.transaction().await.unwrap();
         let queues = office.engine.queues().within(&tx);
-        assert_eq!(queues.pause("mail", &office.by).await.unwrap(), Toggle::Done);
+        assert_eq!(queues.pause("mail", &office.by).await.unwrap(), Toggle::Changed);
         queues.set("mail", &QueueChange::new().max_lost(7), &office.by).await.unwrap();
         assert!(queues.get("mail").await.unwrap().is_some(), "seen inside");
         let outside = office.engine.queues();

@@ -51,22 +51,22 @@ async fn operator_reads_everything_and_calls_every_verb() {
     assert_eq!(jobs.get(done).await.unwrap().map(|job| job.state), Some(JobState::Completed));
     assert_eq!(Dead::on(&client).groups(&JobFilter::any(), 10).await.unwrap().len(), 1);
     let update = JobUpdate::new().priority(1);
-    assert_eq!(jobs.update(ready, &update, by).await.unwrap(), Change::Done);
-    assert_eq!(jobs.promote(retrying, by).await.unwrap(), Change::Done);
-    assert_eq!(jobs.cancel(ready, by).await.unwrap(), Change::Done);
-    assert_eq!(jobs.redrive(dead, by).await.unwrap(), Change::Done);
-    assert_eq!(jobs.delete(dead, by).await.unwrap(), Change::Done);
+    assert_eq!(jobs.update(ready, &update, by).await.unwrap(), Change::Changed);
+    assert_eq!(jobs.promote(retrying, by).await.unwrap(), Change::Changed);
+    assert_eq!(jobs.cancel(ready, by).await.unwrap(), Change::Changed);
+    assert_eq!(jobs.redrive(dead, by).await.unwrap(), Change::Changed);
+    assert_eq!(jobs.delete(dead, by).await.unwrap(), Change::Changed);
     let queues = Queues::on(&client);
     assert_eq!(queues.names().await.unwrap(), ["default"]);
-    assert_eq!(queues.pause("default", by).await.unwrap(), Toggle::Done);
-    assert_eq!(queues.resume("default", by).await.unwrap(), Toggle::Done);
+    assert_eq!(queues.pause("default", by).await.unwrap(), Toggle::Changed);
+    assert_eq!(queues.resume("default", by).await.unwrap(), Toggle::Changed);
     queues.set("default", &QueueChange::new().max_lost(4), by).await.unwrap();
     let schedules = Schedules::on(&client);
     assert!(schedules.add(&nightly(), false, by).await.unwrap().is_some());
     assert!(schedules.run_now("nightly", by).await.unwrap().is_some());
-    assert_eq!(schedules.pause("nightly", by).await.unwrap(), Toggle::Done);
-    assert_eq!(schedules.resume("nightly", by).await.unwrap(), Toggle::Done);
-    assert_eq!(schedules.remove("nightly", by).await.unwrap(), Toggle::Done);
+    assert_eq!(schedules.pause("nightly", by).await.unwrap(), Toggle::Changed);
+    assert_eq!(schedules.resume("nightly", by).await.unwrap(), Toggle::Changed);
+    assert_eq!(schedules.remove("nightly", by).await.unwrap(), Toggle::Changed);
     Workers::on(&client).list(true).await.unwrap();
     let (sweeps, mirrors) = (Sweeps::on(&client), Mirrors::on(&client));
     sweeps.dead("absent", None, 10).await.unwrap();
@@ -86,7 +86,7 @@ async fn operator_reads_everything_and_calls_every_verb() {
         AlarmChange::NotFound
     );
     alarms.set_watch("default", &WatchChange::new(), by).await.unwrap();
-    assert_eq!(alarms.remove_watch("default", by).await.unwrap(), Toggle::Done);
+    assert_eq!(alarms.remove_watch("default", by).await.unwrap(), Toggle::Changed);
     assert_eq!(alarms.test(by).await.unwrap(), 0);
 }
 

@@ -26,12 +26,12 @@ async fn schedule_is_added_paused_resumed_and_removed_once() {
     assert_eq!(schedules.add(&nightly(), true, by).await.unwrap(), Some(next));
     assert_eq!(schedules.get("nightly").await.unwrap().expect("stored").next_slot, next);
     assert_eq!(schedules.resume("nightly", by).await.unwrap(), Toggle::Already);
-    assert_eq!(schedules.pause("nightly", by).await.unwrap(), Toggle::Done);
+    assert_eq!(schedules.pause("nightly", by).await.unwrap(), Toggle::Changed);
     assert_eq!(schedules.pause("nightly", by).await.unwrap(), Toggle::Already);
     let listed = schedules.list().await.unwrap();
     assert_eq!(listed[0].paused_why.as_deref(), Some("a test"));
-    assert_eq!(schedules.resume("nightly", by).await.unwrap(), Toggle::Done);
-    assert_eq!(schedules.remove("nightly", by).await.unwrap(), Toggle::Done);
+    assert_eq!(schedules.resume("nightly", by).await.unwrap(), Toggle::Changed);
+    assert_eq!(schedules.remove("nightly", by).await.unwrap(), Toggle::Changed);
     assert!(schedules.list().await.unwrap().is_empty());
     assert_eq!(office.last_audit().await, "ann remove schedule nightly 0 3 * * * UTC note a test");
 }
@@ -42,7 +42,7 @@ async fn run_now_enqueues_the_job_and_moves_no_slot() {
     let (schedules, by) = (office.engine.schedules(), &office.by);
     assert_eq!(schedules.run_now("nightly", by).await.unwrap(), None);
     let next = schedules.add(&nightly(), false, by).await.unwrap();
-    assert_eq!(schedules.pause("nightly", by).await.unwrap(), Toggle::Done);
+    assert_eq!(schedules.pause("nightly", by).await.unwrap(), Toggle::Changed);
     let id = schedules.run_now("nightly", by).await.unwrap().expect("a job");
     let job = office.engine.jobs().get(id).await.unwrap().expect("the job");
     assert_eq!((job.state, job.kwargs), (JobState::Ready, Some(serde_json::json!({ "n": 3 }))));

@@ -1,4 +1,4 @@
-use leasehold::admin::Toggle;
+use leasehold::admin::{SweepState, Toggle};
 
 use super::Office;
 
@@ -29,18 +29,18 @@ async fn sweep_is_paused_resumed_run_and_forgotten() {
     assert_eq!(office.audits().await, 0);
     swept(&office, &["1"]).await;
     assert_eq!(sweeps.resume("shelf", by).await.unwrap(), Toggle::Already);
-    assert_eq!(sweeps.pause("shelf", by).await.unwrap(), Toggle::Done);
+    assert_eq!(sweeps.pause("shelf", by).await.unwrap(), Toggle::Changed);
     assert_eq!(sweeps.pause("shelf", by).await.unwrap(), Toggle::Already);
     let shelf = sweeps.get("shelf").await.unwrap().expect("the sweep");
     assert_eq!((shelf.state.as_str(), shelf.paused_why.as_deref()), ("paused", Some("a test")));
     assert_eq!((shelf.every.map(|every| every.as_secs()), shelf.dead), (Some(90), 1));
-    assert_eq!(sweeps.resume("shelf", by).await.unwrap(), Toggle::Done);
-    assert_eq!(sweeps.summaries().await.unwrap()[0].state, "idle");
+    assert_eq!(sweeps.resume("shelf", by).await.unwrap(), Toggle::Changed);
+    assert_eq!(sweeps.summaries().await.unwrap()[0].state, SweepState::Idle);
     assert!(
         sweeps.run_now("shelf", by).await.unwrap()
             && sweeps.run_watchdog("shelf", by).await.unwrap()
     );
-    assert_eq!(sweeps.summaries().await.unwrap()[0].state, "due");
+    assert_eq!(sweeps.summaries().await.unwrap()[0].state, SweepState::Due);
     assert!(sweeps.forget("shelf", by).await.unwrap());
     assert!(
         sweeps.list().await.unwrap().is_empty() && sweeps.get("shelf").await.unwrap().is_none()
@@ -75,9 +75,13 @@ async fn sweep_calls_within_a_transaction_take_effect_with_its_commit() {
     for commits in [false, true] {
         let tx = client.transaction().await.unwrap();
         let sweeps = office.engine.sweeps().within(&tx);
-        assert_eq!(sweeps.pause("shelf", &office.by).await.unwrap(), Toggle::Done);
+        assert_eq!(sweeps.pause("shelf", &office.by).await.unwrap(), Toggle::Changed);
         assert_eq!(sweeps.redrive("shelf", None, &office.by).await.unwrap(), 1);
-        assert_eq!(sweeps.get("shelf").await.unwrap().unwrap().state, "paused", "seen inside");
+        assert_eq!(
+            sweeps.get("shelf").await.unwrap().unwrap().state,
+            SweepState::Paused,
+            "seen inside"
+        );
         let outside = office.engine.sweeps();
         assert_eq!(outside.get("shelf").await.unwrap().unwrap().dead, 1, "not seen outside");
         super::end(tx, commits).await;

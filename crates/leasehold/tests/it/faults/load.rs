@@ -46,7 +46,7 @@ impl Outside {
 }
 
 async fn into_ledger(job: Note, tx: JobTx, ctx: Ctx, State(outside): State<Outside>) -> JobResult {
-    outside.put(job.n, ctx.fence().0);
+    outside.put(job.n, ctx.generation().0);
     tx.query_typed(
         "insert into ledger values ($1, $2)",
         &[(&job.n, Type::INT8), (&ctx.generation().0, Type::INT8)],

@@ -20,7 +20,7 @@ struct Nightly;
 /// Waits until a duty has failed five times, and returns its error.
 async fn failing(worker: &mut crate::fixture::Running, wanted: &str) -> String {
     wait_for(&mut worker.events, |event| match event {
-        Event::DutyFailing { duty, error, times } if duty == wanted && *times >= 5 => {
+        Event::DutyFailing { duty, error, times, .. } if duty == wanted && *times >= 5 => {
             Some(error.clone())
         }
         _ => None,

@@ -25,7 +25,7 @@ async fn d15_worker_without_housekeeper_rights_warns_once_and_does_the_other_dut
     assert!(!engine.may_run_housekeeping().await.expect("a reply"));
     let mut worker = run(engine.worker().housekeeping(eager()).handle(async |_: Note| {}));
     let (role, duties) = wait_for(&mut worker.events, |event| match event {
-        Event::DutiesNotAllowed { role, duties } => Some((role.clone(), duties.clone())),
+        Event::DutiesNotAllowed { role, duties, .. } => Some((role.clone(), duties.clone())),
         _ => None,
     })
     .await;

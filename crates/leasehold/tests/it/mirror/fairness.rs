@@ -18,7 +18,7 @@ async fn claimed_before(margin: &Margin, slots: usize, wanted: &[i64]) -> i64 {
     let mut worker =
         run(margin.engine.worker().queue("notes", slots).mirror(margin.mirror().without_check()));
     wait_for(&mut worker.events, |event| match event {
-        Event::Finished { job: JobId(id), outcome: Finished::Completed, .. }
+        Event::Finished { job: JobId(id), finished: Finished::Completed, .. }
             if wanted.contains(id) =>
         {
             Some(())
@@ -124,7 +124,7 @@ async fn f10_bulk_work_gathers_for_the_next_pass_while_users_are_active() {
             .sql(&format!(
                 "begin; set local leasehold.priority = '100'; set local leasehold.tag = 'rename';
                  insert into margin.note (id) select 'n' || n from generate_series({first}, {first} + 4) n;
-                 commit; select leasehold.wake('notes')"
+                 commit; select leasehold_internal.wake('notes')"
             ))
             .await;
         until("claimed", async || {

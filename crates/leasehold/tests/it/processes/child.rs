@@ -35,23 +35,28 @@ fn process_worker_main() {
 async fn work(kind: &str, url: &str) -> i32 {
     let engine = Leasehold::connect(url).await.expect("an engine");
     let slots = if kind == "hold" { 100 } else { 10 };
-    let worker =
-        engine.worker().name("child").queue("default", slots).grace(Duration::from_secs(20));
+    // Longer than the test waits for a process: only a second signal ends this one before its handler does.
+    let grace = Duration::from_secs(if kind == "patient" { 3600 } else { 20 });
+    let worker = engine.worker().name("child").queue("default", slots).grace(grace);
     let worker = worker.poll_every(Duration::from_millis(50));
     let worker: WorkerBuilder<()> = match kind {
         "hold" => worker.handle(hold),
         "quick" => worker.handle(async |_: Note| {}),
         "poison" => worker.handle(poison),
         "crash-after-effect" => worker.handle(crash_after_effect),
-        "wait-for-gate" => worker.handle(wait_for_gate),
+        "wait-for-gate" | "patient" => worker.handle(wait_for_gate),
         other => panic!("no such kind of process: {other}"),
     };
     let mut events = worker.events().subscribe();
     let noting = engine.clone();
     tokio::spawn(async move {
         while let Ok(event) = events.recv().await {
-            if let Event::Finished { job, generation, outcome } = event {
-                say(&noting, &format!("{outcome:?}"), job.0, generation.0).await;
+            match event {
+                Event::Finished { job, generation, finished, .. } => {
+                    say(&noting, &format!("{finished:?}"), job.0, generation.0).await;
+                }
+                Event::Draining => say(&noting, "Draining", 0, 0).await,
+                _ => {}
             }
         }
     });

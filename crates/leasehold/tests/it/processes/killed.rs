@@ -116,6 +116,28 @@ async fn a18_worker_whose_keeper_dies_stops_its_handlers_and_ends_with_an_error(
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn second_signal_ends_a_worker_that_waits_for_its_handlers() {
+    let database = TestDatabase::new().await;
+    let client = database.connect_directly().await;
+    let engine = Leasehold::connect(&database.direct_url()).await.expect("an engine");
+    for (first, second) in [(Signal::TERM, Signal::TERM), (Signal::INT, Signal::TERM)] {
+        sql(&client, "drop table if exists noted, ledger, gate").await;
+        tables(&client).await;
+        engine.enqueue_many([Note { n: 0 }]).await.expect("enqueued");
+        let mut worker = Process::start("patient", &database, "");
+        until("its handler runs", async || noted(&client, "waiting").await == 1).await;
+        worker.signal(first);
+        until("it claims no more", async || noted(&client, "Draining").await == 1).await;
+        assert!(worker.is_alive(), "it waits for its handler");
+        worker.signal(second);
+        assert!(worker.ended().await.success());
+        assert_eq!(count(&client, HELD).await, 0, "the job was released");
+        assert_no_orphans(&client).await;
+        sql(&client, "delete from leasehold.job").await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a23_rolling_restarts_cost_no_attempt() {
     let database = TestDatabase::new().await;
     let client = database.connect_directly().await;

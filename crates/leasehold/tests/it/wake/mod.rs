@@ -85,7 +85,9 @@ impl Place {
 async fn next_end(worker: &mut Running) -> Finished {
     let next = async {
         loop {
-            if let Event::Finished { outcome, .. } = worker.events.recv().await.expect("an event") {
+            if let Event::Finished { finished: outcome, .. } =
+                worker.events.recv().await.expect("an event")
+            {
                 return outcome;
             }
         }

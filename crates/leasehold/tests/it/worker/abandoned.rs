@@ -43,7 +43,7 @@ async fn a26_locked_row_delays_no_renewal_and_the_job_is_retried_afterwards() {
     .await;
     sql(&holder, "commit").await;
     let outcome = wait_for(&mut worker.events, |event| match event {
-        Event::Finished { job, outcome, .. } if *job == id => Some(*outcome),
+        Event::Finished { job, finished: outcome, .. } if *job == id => Some(*outcome),
         _ => None,
     });
     assert_eq!(outcome.await, Finished::Retried);
@@ -92,7 +92,7 @@ async fn a26_failure_at_the_run_limit_is_counted_and_passed_to_hooks() {
     let worker = run(worker);
     Brief {}.enqueue(&engine).await.expect("enqueued");
     let end = soon(ends.recv()).await.expect("a call of the hook");
-    assert_eq!(end.outcome(), Finished::Retried);
+    assert_eq!(end.finished(), Finished::Retried);
     assert_eq!(end.error(), Some("the handler ran longer than 0.1 s"));
     worker.stop().await;
     let metrics = engine.metrics().await;

@@ -185,7 +185,7 @@ async fn a35_finish_that_hangs_in_one_queue_delays_no_other_queue() {
     assert_eq!(count(&holder, waits).await, 1, "it still hangs");
     sql(&holder, "select pg_advisory_unlock(43)").await;
     until("all are done", async || completed(&client).await == 17).await;
-    let lost = |event: &Event| matches!(event, Event::Finished { outcome: Finished::Lost, .. });
+    let lost = |event: &Event| matches!(event, Event::Finished { finished: Finished::Lost, .. });
     assert!(!worker.seen().iter().any(lost));
     worker.stop().await;
 }

@@ -27,7 +27,7 @@ async fn next(
     calls: &mut UnboundedReceiver<FinishedJob>,
 ) -> (Finished, Option<Cause>, Option<String>) {
     let job = soon(calls.recv()).await.expect("a call");
-    (job.outcome(), job.cause(), job.error().map(str::to_owned))
+    (job.finished(), job.cause(), job.error().map(str::to_owned))
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -54,7 +54,7 @@ async fn hooks_are_called_after_the_end_is_recorded() {
     let job = soon(calls.recv()).await.expect("a call");
     assert_eq!((job.name(), job.queue(), job.attempt()), ("note", "default", 1));
     assert_eq!(
-        (job.kwargs(), job.outcome(), job.cause()),
+        (job.kwargs(), job.finished(), job.cause()),
         (&b"{\"n\": 0}"[..], Finished::Completed, None)
     );
     assert_eq!(count(&client, "select count(*) from leasehold.job").await, 0, "it is recorded");

@@ -24,7 +24,9 @@ struct Brief {}
 /// may pass once more, and a report that takes too long is left to the lease.
 async fn ends(worker: &mut Running, id: JobId, wanted: Finished) {
     wait_for(&mut worker.events, |event| match event {
-        Event::Finished { job, outcome, .. } => (*job == id && *outcome == wanted).then_some(()),
+        Event::Finished { job, finished: outcome, .. } => {
+            (*job == id && *outcome == wanted).then_some(())
+        }
         _ => None,
     })
     .await;

@@ -86,7 +86,9 @@ async fn sleepy(job: Note, ctx: Ctx, State(sleeper): State<Sleeper>) -> JobResul
 /// Returns how one attempt ended. The events of a lost attempt and of the next one come in any order.
 async fn end_of(worker: &mut Running, wanted: Generation) -> Finished {
     wait_for(&mut worker.events, |event| match event {
-        Event::Finished { generation, outcome, .. } if *generation == wanted => Some(*outcome),
+        Event::Finished { generation, finished: outcome, .. } if *generation == wanted => {
+            Some(*outcome)
+        }
         _ => None,
     })
     .await
