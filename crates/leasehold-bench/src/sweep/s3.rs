@@ -23,8 +23,10 @@ const ANSWER: Duration = Duration::from_secs(600);
 
 #[derive(Clone, Debug, clap::Args)]
 pub struct ServerArgs {
+    /// Number of expired pastes
     #[arg(long)]
     rows: u64,
+    /// Bytes of each object
     #[arg(long)]
     object_size: usize,
 }
