@@ -28,6 +28,9 @@ use syn::{DeriveInput, Error, LitInt, LitStr, parse_macro_input, spanned::Spanne
 /// | `max_attempts` | how often a job may start before it is dead | the queue's, 25 |
 /// | `run_limit` | how long a handler may run | the queue's, 1 h |
 /// | `backoff` | the first wait after a failure, doubling up to the second: `"2s..1h"` | the queue's, `1s..1h` |
+/// | `limit_key` | which limit applies to a job; fields are in braces: `"tenant:{account}"` | none |
+/// | `max_running` | how many jobs of one limit key run at the same time, in the whole fleet | any number |
+/// | `weight` | how many jobs a limit key gets for one job of a key with weight 1 | 1 |
 ///
 /// Times are such as `250ms`, `30s`, `1h30m` or `1d`.
 #[proc_macro_derive(Job, attributes(job))]
@@ -40,6 +43,8 @@ fn expand(input: &DeriveInput) -> Result<Tokens, Error> {
     let mut name: Option<LitStr> = None;
     let mut queue = quote!();
     let mut policy = Vec::new();
+    let mut limit_key: Option<LitStr> = None;
+    let mut limit = Vec::new();
     for attribute in input.attrs.iter().filter(|attribute| attribute.path().is_ident("job")) {
         attribute.parse_nested_meta(|meta| {
             let key = meta.path.get_ident().map(ToString::to_string).unwrap_or_default();
@@ -71,9 +76,19 @@ fn expand(input: &DeriveInput) -> Result<Tokens, Error> {
                     let cap = duration(&LitStr::new(cap, value.span()))?;
                     policy.push(quote!(policy.backoff = Some(::leasehold::Backoff::doubling(#first, #cap));));
                 }
+                "limit_key" => limit_key = Some(meta.value()?.parse()?),
+                "max_running" => {
+                    let value: LitInt = meta.value()?.parse()?;
+                    limit.push((meta.path.span(), quote!(.max_running(#value))));
+                }
+                "weight" => {
+                    let value: LitInt = meta.value()?.parse()?;
+                    limit.push((meta.path.span(), quote!(.weight(#value))));
+                }
                 _ => {
                     return Err(meta.error(
-                        "unknown option; there are name, queue, priority, max_attempts, run_limit and backoff",
+                        "unknown option; there are name, queue, priority, max_attempts, run_limit, backoff, \
+                         limit_key, max_running and weight",
                     ));
                 }
             }
@@ -86,12 +101,14 @@ fn expand(input: &DeriveInput) -> Result<Tokens, Error> {
             "a job needs a stable name: #[job(name = \"email.send\")]",
         ));
     };
+    let limits = limits(limit_key.as_ref(), &limit)?;
     let ident = &input.ident;
     let (impl_generics, type_generics, where_clause) = input.generics.split_for_impl();
     Ok(quote! {
         impl #impl_generics ::leasehold::Job for #ident #type_generics #where_clause {
             const NAME: &'static str = #name;
             #queue
+            #limits
             #[allow(clippy::field_reassign_with_default)]
             fn policy() -> ::leasehold::Policy {
                 #[allow(unused_mut)]
@@ -100,6 +117,63 @@ fn expand(input: &DeriveInput) -> Result<Tokens, Error> {
                 policy
             }
         }
+    })
+}
+
+/// The limit key of a job, and the limit that its type declares. A name in braces is a field.
+fn limits(key: Option<&LitStr>, limit: &[(proc_macro2::Span, Tokens)]) -> Result<Tokens, Error> {
+    let Some(key) = key else {
+        return match limit.first() {
+            None => Ok(quote!()),
+            Some((span, _)) => Err(Error::new(
+                *span,
+                "a limit needs the key that it counts by: limit_key = \"tenant:{account}\"",
+            )),
+        };
+    };
+    let text = key.value();
+    let (mut format, mut fields, mut rest) = (String::new(), Vec::new(), text.as_str());
+    while let Some((before, after)) = rest.split_once('{') {
+        let Some((field, after)) = after.split_once('}') else {
+            return Err(Error::new(key.span(), "close the brace, such as \"tenant:{account}\""));
+        };
+        let field: syn::Member = syn::parse_str(field).map_err(|_| {
+            Error::new(key.span(), "write a field in the braces, such as \"tenant:{account}\"")
+        })?;
+        format.push_str(before);
+        format.push_str("{}");
+        fields.push(quote!(self.#field));
+        rest = after;
+    }
+    if rest.contains('}') || text.is_empty() {
+        return Err(Error::new(key.span(), "write a key such as \"tenant:{account}\""));
+    }
+    format.push_str(rest);
+    let declared = if limit.is_empty() {
+        quote!()
+    } else {
+        // A key without fields is the same for every job.
+        let prefix =
+            if fields.is_empty() { text.as_str() } else { text.split(':').next().unwrap_or("") };
+        if prefix.is_empty() || prefix.contains('{') || (!fields.is_empty() && !text.contains(':'))
+        {
+            return Err(Error::new(
+                key.span(),
+                "a limit applies to all keys with one text before the first ':', such as \"tenant:{account}\"",
+            ));
+        }
+        let set = limit.iter().map(|(_, set)| set);
+        quote! {
+            fn limit() -> ::core::option::Option<::leasehold::Limit> {
+                ::core::option::Option::Some(::leasehold::Limit::new(#prefix) #(#set)*)
+            }
+        }
+    };
+    Ok(quote! {
+        fn limit_key(&self) -> ::core::option::Option<::std::string::String> {
+            ::core::option::Option::Some(::std::format!(#format, #(#fields),*))
+        }
+        #declared
     })
 }
 

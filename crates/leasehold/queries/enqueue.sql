@@ -6,4 +6,4 @@ select job_id, inserted
     scheduled_at => coalesce($6::timestamptz, statement_timestamp() + make_interval(secs => $5)),
     expires_at => statement_timestamp() + make_interval(secs => $7),
     tag => $8, max_attempts => $9, key => $10, key_ttl => make_interval(secs => $11),
-    trace_context => $12)
+    trace_context => $12, limit_key => $13, batch => $14)

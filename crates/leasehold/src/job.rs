@@ -7,6 +7,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use crate::backoff::Backoff;
+use crate::limit::Limit;
 
 /// The number of a job. It never changes, through retries, death and redrive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -228,8 +229,8 @@ pub(crate) fn decode<J: DeserializeOwned>(kwargs: &[u8]) -> Result<J, serde_json
 /// # assert_eq!(SendEmail::NAME, "email.send");
 /// ```
 ///
-/// The derive takes `name`, `queue`, `priority`, `max_attempts`, `run_limit` and `backoff`, and
-/// refuses what it does not know. A job without a name:
+/// The derive takes `name`, `queue`, `priority`, `max_attempts`, `run_limit`, `backoff`, `limit_key`,
+/// `max_running` and `weight`, and refuses what it does not know. A job without a name:
 /// ```compile_fail
 /// #[derive(leasehold::Job, serde::Serialize, serde::Deserialize)]
 /// struct SendEmail {}
@@ -252,17 +253,43 @@ pub(crate) fn decode<J: DeserializeOwned>(kwargs: &[u8]) -> Result<J, serde_json
 /// #[job(name = "email.send", backoff = "2s")]
 /// struct SendEmail {}
 /// ```
+/// A limit without the key that it counts by:
+/// ```compile_fail
+/// #[derive(leasehold::Job, serde::Serialize, serde::Deserialize)]
+/// #[job(name = "email.send", max_running = 3)]
+/// struct SendEmail {}
+/// ```
+/// A limit of keys without a common prefix; write `"account:{account}"`:
+/// ```compile_fail
+/// #[derive(leasehold::Job, serde::Serialize, serde::Deserialize)]
+/// #[job(name = "email.send", limit_key = "{account}", max_running = 3)]
+/// struct SendEmail { account: i64 }
+/// ```
 /// All of them as they should be:
 /// ```
 /// #[derive(leasehold::Job, serde::Serialize, serde::Deserialize)]
-/// #[job(name = "email.send", max_attempts = 8, run_limit = "30s", backoff = "2s..1h")]
-/// struct SendEmail {}
+/// #[job(name = "email.send", max_attempts = 8, run_limit = "30s", backoff = "2s..1h",
+///       limit_key = "account:{account}", max_running = 3, weight = 2)]
+/// struct SendEmail { account: i64 }
+/// # use leasehold::Job;
+/// # assert_eq!(SendEmail { account: 7 }.limit_key().as_deref(), Some("account:7"));
+/// # assert_eq!(SendEmail::limit(), Some(leasehold::Limit::new("account").max_running(3).weight(2)));
 /// ```
 pub trait Job: Serialize + DeserializeOwned + Send + 'static {
     /// Stored with every job, so renaming the struct orphans no job. Choose it once.
     const NAME: &'static str;
     /// The queue of these jobs unless an enqueue names another one.
     const QUEUE: &'static str = "default";
+
+    /// Which limit holds this job back, such as `tenant:7`. Default: none.
+    fn limit_key(&self) -> Option<String> {
+        None
+    }
+
+    /// The limit that workers declare for these jobs. Default: none.
+    fn limit() -> Option<Limit> {
+        None
+    }
 
     /// The policy of every job with this name. Stored with each job as it is enqueued: a change affects
     /// new jobs only, except for `backoff` and `run_limit`, which the worker applies.

@@ -79,7 +79,7 @@ begin
             -- Bounds on the priority alone: an index scan does not stop where the second column of a row
             -- comparison fails.
             select j.priority from leasehold.job j
-             where j.queue = claim_next.queue and j.deferred = h.deferred
+             where j.queue = claim_next.queue and j.limit_key is null and j.deferred = h.deferred
                and j.priority > coalesce(h.priority, case when h.deferred = first_deferred
                                                           then first_priority::bigint - 1
                                                           else -2147483649 end)
@@ -96,7 +96,8 @@ begin
          cross join lateral (
             select j.ctid as row_at, j.lost_count > 0 as lost
               from leasehold.job j
-             where j.queue = claim_next.queue and j.deferred = h.deferred and j.priority = h.priority
+             where j.queue = claim_next.queue and j.limit_key is null
+               and j.deferred = h.deferred and j.priority = h.priority
                and (j.scheduled_at, +j.id)
                    > (coalesce(after_at[h.known], '-infinity'), coalesce(after_id[h.known], 0))
                and j.scheduled_at <= statement_timestamp()
@@ -122,9 +123,10 @@ begin
         returning j.*
     ), leased as (
         insert into leasehold_internal.lease
-            (lease_generation, lease_expires_at, lease, keep_history, queue, claimed_by, claim_id, job_ids)
+            (lease_generation, lease_expires_at, lease, keep_history, has_extras, queue, claimed_by,
+             claim_id, job_ids)
         select c.lease_generation, statement_timestamp() + length, length, settings.keep_history,
-               claim_next.queue, worker, claim_next.claim_id, array_agg(c.id)
+               count(c.batch_id) > 0, claim_next.queue, worker, claim_next.claim_id, array_agg(c.id)
           from claimed c group by c.lease_generation
     )
     select c.id, c.name, c.kwargs, c.priority, c.scheduled_at, c.attempts,
@@ -151,15 +153,32 @@ declare
     settings leasehold_internal.queue := leasehold_internal.queue_settings(queue);
     length interval := coalesce(leasehold_internal.check_lease_length(lease), settings.lease);
     losses int := coalesce(least_lost, settings.max_lost - 1);
+    first record;
 begin
     if settings.paused_at is not null then
+        return;
+    end if;
+    select j.id, j.limit_key into first
+      from leasehold.job j
+     where j.queue = claim_alone.queue and j.lost_count > 0 and j.lost_count >= losses
+       and (names is null or j.name in (select u.name from unnest(names) as u (name)))
+       and j.scheduled_at <= statement_timestamp()
+       and j.expires_at > statement_timestamp()
+       and not j.held
+       and (j.limit_key is null or leasehold_internal.has_room(j.queue, j.limit_key))
+     order by j.queue, j.priority, j.scheduled_at, +j.id
+     limit 1;
+    if first.limit_key is not null then
+        return query
+        select * from leasehold_internal.claim_limited(
+            worker, queue, 1, lease, claim_id, names, 2147483647, first.limit_key, first.id);
         return;
     end if;
     return query
     with picked as materialized (
         select j.ctid as row_at
           from leasehold.job j
-         where j.queue = claim_alone.queue and j.lost_count > 0 and j.lost_count >= losses
+         where j.queue = claim_alone.queue and j.limit_key is null and j.lost_count > 0 and j.lost_count >= losses
            and (names is null or j.name in (select u.name from unnest(names) as u (name)))
            and j.scheduled_at <= statement_timestamp()
            and j.expires_at > statement_timestamp()
@@ -177,9 +196,10 @@ begin
         returning j.*
     ), leased as (
         insert into leasehold_internal.lease
-            (lease_generation, lease_expires_at, lease, keep_history, queue, claimed_by, claim_id, job_ids)
+            (lease_generation, lease_expires_at, lease, keep_history, has_extras, queue, claimed_by,
+             claim_id, job_ids)
         select c.lease_generation, statement_timestamp() + length, length, settings.keep_history,
-               claim_alone.queue, worker, claim_alone.claim_id, array[c.id]
+               c.batch_id is not null, claim_alone.queue, worker, claim_alone.claim_id, array[c.id]
           from claimed c
     )
     select c.id, c.name, c.kwargs, c.priority, c.scheduled_at, c.attempts,
@@ -215,7 +235,7 @@ begin
     for candidate in
         select j.id, j.deferred, j.priority, j.scheduled_at
           from leasehold.job j
-         where j.queue = claim_around.queue and j.deferred >= first_deferred
+         where j.queue = claim_around.queue and j.limit_key is null and j.deferred >= first_deferred
            and j.scheduled_at <= statement_timestamp()
            and j.expires_at > statement_timestamp()
            and not j.held and j.lost_count < greatest(settings.max_lost - 1, 1)
@@ -265,6 +285,8 @@ begin
            and j.scheduled_at <= statement_timestamp()
            and j.expires_at > statement_timestamp()
            and not j.held
+           -- A worker must not wait to run alone for a job that its limit holds back.
+           and (j.limit_key is null or leasehold_internal.has_room(j.queue, j.limit_key))
          order by j.queue, j.priority, j.scheduled_at, +j.id
          limit 1);
 end $$;
@@ -279,7 +301,7 @@ set plan_cache_mode = force_generic_plan as $$
 #variable_conflict use_variable
 begin
     return exists (select from leasehold.job j
-                    where j.queue = has_deferred.queue and j.deferred
+                    where j.queue = has_deferred.queue and j.limit_key is null and j.deferred
                     order by j.queue, j.deferred, j.priority limit 1);
 end $$;
 
@@ -299,6 +321,7 @@ language plpgsql volatile security definer set search_path = leasehold, pg_temp 
 #variable_conflict use_variable
 declare
     lost_at int;
+    limited boolean;
 begin
     if coalesce(worker, '') = '' or octet_length(worker) > 300 then
         raise exception 'worker is %; it must have 1 to 300 bytes', coalesce(quote_literal(left(worker, 80)), 'null')
@@ -317,6 +340,16 @@ begin
     -- The most jobs that one claim takes, as the queue says: one lost worker loses them all.
     claim_size := least(coalesce(claim_size, 2147483647), (leasehold_internal.queue_settings(queue)).claim_size);
     perform leasehold_internal.reclaim_leases(100);
+    limited := leasehold_internal.has_limited(queue);
+    -- Jobs with a limit key and the others: neither kind may fill every claim.
+    if limited and random() < 0.5 then
+        return query select * from leasehold_internal.claim_limited_safely(
+            worker, queue, claim_size, lease, claim_id, names, 1);
+        if found then
+            return;
+        end if;
+        limited := false;
+    end if;
     begin
         lost_at := leasehold_internal.lost_priority(queue, names, 1);
         if lost_at is not null then
@@ -336,6 +369,9 @@ begin
         return query select * from leasehold_internal.claim_next(
             worker, queue, claim_size, lease, claim_id, names, 1, false, -2147483648, true, 2147483647, true,
             '{}', '{}', '{}', '{}');
+        if found then
+            return;
+        end if;
     exception when others then
         -- The caller gets errors about bad arguments, conflicts and failures of the server. What is left is
         -- a job that a trigger or a constraint refuses: it must not block the jobs behind it.
@@ -343,7 +379,14 @@ begin
             raise;
         end if;
         return query select * from leasehold_internal.claim_around(worker, queue, least(claim_size, 1), lease, claim_id, names);
+        if found then
+            return;
+        end if;
     end;
+    if limited then
+        return query select * from leasehold_internal.claim_limited_safely(
+            worker, queue, claim_size, lease, claim_id, names, 1);
+    end if;
 end $$;
 
 -- Returns the jobs of a claim whose reply was lost, if it took place: those of each lease together.

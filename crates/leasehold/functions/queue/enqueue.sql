@@ -16,7 +16,9 @@ create or replace function leasehold.enqueue(
     max_attempts int default null,
     key text default null,
     key_ttl interval default interval '24 hours',
-    trace_context text default null
+    trace_context text default null,
+    limit_key text default null,
+    batch bigint default null
 )
 returns table (job_id bigint, inserted boolean)
 language plpgsql volatile security definer
@@ -42,11 +44,16 @@ begin
         raise exception 'this trace context has % bytes', octet_length(trace_context)
             using errcode = 'LH002', constraint = 'LH002', hint = 'A trace context has at most 1,024 bytes.';
     end if;
+    perform leasehold_internal.check_limit_key(limit_key);
     if key is null then
         insert into leasehold.job as j
-            (name, kwargs, queue, priority, scheduled_at, expires_at, tag, max_attempts, trace_context)
-        values (name, kwargs, queue, priority, due, expiry, tag, max_attempts, trace_context)
+            (name, kwargs, queue, priority, scheduled_at, expires_at, tag, max_attempts, trace_context,
+             limit_key, batch_id)
+        values (name, kwargs, queue, priority, due, expiry, tag, max_attempts, trace_context, limit_key, batch)
         returning j.id into job_id;
+        if limit_key is not null or batch is not null then
+            perform leasehold_internal.jobs_stored(array[job_id], queue, limit_key, due, batch);
+        end if;
         inserted := true;
         return next;
         return;
@@ -90,10 +97,13 @@ begin
         end if;
         insert into leasehold.job
             (id, name, kwargs, queue, priority, scheduled_at, expires_at, tag, max_attempts,
-             idempotency_key, trace_context)
+             idempotency_key, trace_context, limit_key, batch_id)
         overriding system value
         values (job_id, name, kwargs, queue, priority, due, expiry, tag, max_attempts,
-                key, trace_context);
+                key, trace_context, limit_key, batch);
+        if limit_key is not null or batch is not null then
+            perform leasehold_internal.jobs_stored(array[job_id], queue, limit_key, due, batch);
+        end if;
         inserted := true;
         return next;
         return;
@@ -112,7 +122,9 @@ create or replace function leasehold.enqueue_many(
     tag text default '',
     max_attempts int default null,
     keys text[] default null,
-    key_ttl interval default interval '24 hours'
+    key_ttl interval default interval '24 hours',
+    limit_key text default null,
+    batch bigint default null
 )
 returns table (job_id bigint, inserted boolean)
 language plpgsql volatile security definer set search_path = leasehold, pg_temp as $$
@@ -138,17 +150,33 @@ begin
     end if;
     perform leasehold_internal.check_options(tag, max_attempts, due, null);
     perform leasehold_internal.check_expiry(due, expires_at);
+    perform leasehold_internal.check_limit_key(limit_key);
     priority := coalesce(priority, 0);
     for i in 1 .. cardinality(names) loop
         perform leasehold_internal.check_enqueue(names[i], kwargs[i], queue);
     end loop;
-    if keys is null then
+    if keys is null and limit_key is null and batch is null then
         return query
         insert into leasehold.job as j
             (name, kwargs, queue, priority, scheduled_at, expires_at, tag, max_attempts)
         select u.name, u.kwargs, queue, priority, due, expiry, tag, max_attempts
           from unnest(names, kwargs) as u (name, kwargs)
         returning j.id, true;
+        return;
+    end if;
+    if keys is null then
+        with stored as (
+            insert into leasehold.job as j
+                (name, kwargs, queue, priority, scheduled_at, expires_at, tag, max_attempts, limit_key, batch_id)
+            select u.name, u.kwargs, queue, priority, due, expiry, tag, max_attempts, limit_key, batch
+              from unnest(names, kwargs) as u (name, kwargs)
+            returning j.id
+        )
+        select array_agg(s.id) into job_ids from stored s;
+        if job_ids is not null then
+            perform leasehold_internal.jobs_stored(job_ids, queue, limit_key, due, batch);
+        end if;
+        return query select s.id, true from unnest(job_ids) as s (id);
         return;
     end if;
     -- Every batch takes its keys in the same order, so that two batches cannot deadlock. The results
@@ -158,7 +186,7 @@ begin
              order by keys[s.i] collate "C" nulls last, s.i loop
         select e.job_id, e.inserted into job_id, inserted
           from leasehold.enqueue(names[i], kwargs[i], queue, priority, due, expiry, tag,
-                                 max_attempts, keys[i], key_ttl) e;
+                                 max_attempts, keys[i], key_ttl, null, limit_key, batch) e;
         job_ids[i] := job_id;
         new_ones[i] := inserted;
     end loop;
@@ -269,6 +297,18 @@ begin
     if scheduled_at not between timestamptz '0001-01-01 00:00Z' and timestamptz '9999-01-01 00:00Z' then
         raise exception 'scheduled_at is %; it must be after the year 0 and before the year 9999', scheduled_at
             using errcode = 'LH002', constraint = 'LH002', hint = 'Leave it out for a job that is due now.';
+    end if;
+end $$;
+
+-- Refuses a limit key that is empty or too long for an index entry.
+create or replace function leasehold_internal.check_limit_key(limit_key text)
+returns void
+language plpgsql immutable set search_path = leasehold, pg_temp as $$
+begin
+    if limit_key = '' or octet_length(limit_key) > 200 then
+        raise exception 'this limit key has % bytes', octet_length(limit_key)
+            using errcode = 'LH002', constraint = 'LH002',
+                  hint = 'A limit key has 1 to 200 bytes, such as tenant:7; leave it out for a job without a limit.';
     end if;
 end $$;
 

@@ -59,7 +59,9 @@ impl Driver for &mut AsyncPgConnection {
             .bind::<Nullable<Integer>, _>(values.max_attempts)
             .bind::<Nullable<Text>, _>(values.key)
             .bind::<Double, _>(values.key_ttl)
-            .bind::<Nullable<Text>, _>(values.trace_context);
+            .bind::<Nullable<Text>, _>(values.trace_context)
+            .bind::<Nullable<Text>, _>(values.limit_key)
+            .bind::<Nullable<BigInt>, _>(values.batch);
         let stored: Stored = query.get_result(self).await?;
         Ok((stored.job_id, stored.inserted))
     }

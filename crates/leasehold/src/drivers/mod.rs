@@ -56,6 +56,8 @@ struct Values<'a> {
     key: Option<&'a str>,
     key_ttl: f64,
     trace_context: Option<&'a str>,
+    limit_key: Option<&'a str>,
+    batch: Option<i64>,
 }
 
 impl<'a> Values<'a> {
@@ -74,6 +76,8 @@ impl<'a> Values<'a> {
             key: draft.key.as_deref(),
             key_ttl: draft.key_ttl.as_secs_f64(),
             trace_context: draft.trace_context.as_deref(),
+            limit_key: draft.limit_key.as_deref(),
+            batch: draft.batch,
         }
     }
 }

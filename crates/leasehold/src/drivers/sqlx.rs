@@ -40,6 +40,8 @@ macro_rules! sqlx_driver {
                     .bind(values.key)
                     .bind(values.key_ttl)
                     .bind(values.trace_context)
+                    .bind(values.limit_key)
+                    .bind(values.batch)
                     .persistent(false)
                     .fetch_one(self)
                     .await

@@ -75,6 +75,8 @@ pub(crate) struct Claims {
     pub(crate) took: Duration,
     /// The queue has deferred jobs. Only a scan finds out.
     pub(crate) has_deferred: bool,
+    /// The queue has a limit key to look at.
+    pub(crate) has_limited: bool,
 }
 
 impl Claims {
@@ -168,6 +170,31 @@ impl Claimer<'_> {
         Ok(read_claims(&rows, asked_at))
     }
 
+    /// Claims up to `up_to` jobs with limit keys. `around`: one by one, without those that the server refuses.
+    pub(crate) async fn claim_limited(
+        &self,
+        up_to: usize,
+        around: bool,
+        claim_id: Uuid,
+    ) -> Result<Claims, CallError> {
+        let asked_at = Instant::now();
+        let up_to = i32::try_from(up_to).unwrap_or(i32::MAX);
+        let rows = self
+            .links
+            .query(
+                if around { CLAIM_LIMITED_AROUND } else { CLAIM_LIMITED },
+                &[
+                    (&self.worker, Type::TEXT),
+                    (&self.queue, Type::TEXT),
+                    (&up_to, Type::INT4),
+                    (&claim_id, Type::UUID),
+                    (&self.names, Type::TEXT_ARRAY),
+                ],
+            )
+            .await?;
+        Ok(read_claims(&rows, asked_at))
+    }
+
     /// Returns whether a job waits that another loss would bury.
     pub(crate) async fn last_chance_waits(&self) -> Result<bool, CallError> {
         let rows = self
@@ -216,37 +243,49 @@ impl Claimer<'_> {
 }
 
 /// A statement that returns claimed jobs: when the server looked, for how long, whether there are deferred
-/// jobs, and the columns of a job, which `read_claims` reads by position.
+/// jobs and limit keys to look at, and the columns of a job, which `read_claims` reads by position.
 macro_rules! claim_statement {
     ($looked:literal, $from:literal) => {
         concat!("select ", $looked, ", ", include_str!("../../queries/claimed_columns.sql"), $from)
     };
 }
+/// The number of columns before those of a job.
+const LOOKED: usize = 4;
 
 /// Claims in order, reading on from cursors. An empty claim also returns when the server looked (null: the
 /// queue is paused, and it did not) and for how long. $6: only deferred jobs. $12: return whether there are
 /// deferred jobs.
 const CLAIM_NEXT: &str = claim_statement!(
-    "s.as_of, extract(epoch from clock_timestamp() - statement_timestamp())::float8, s.has_deferred",
+    "s.as_of, extract(epoch from clock_timestamp() - statement_timestamp())::float8, s.has_deferred, s.has_limited",
     "from (select case when (leasehold_internal.queue_settings($2)).paused_at is null
                        then statement_timestamp() end as as_of,
-                  $12 and leasehold_internal.has_deferred($2) as has_deferred) s
+                  $12 and leasehold_internal.has_deferred($2) as has_deferred,
+                  leasehold_internal.has_limited($2) as has_limited) s
      left join lateral leasehold_internal.claim_next(
          $1, $2, $3, null, $4, $5, null, $6, -2147483648, true, 2147483647, $7, $8, $9, $10, $11) c on true"
 );
 /// Claims one by one in a queue in which a claim was refused.
 const CLAIM_AROUND: &str = claim_statement!(
-    "statement_timestamp(), 0::float8, false",
+    "statement_timestamp(), 0::float8, false, false",
     "from leasehold_internal.claim_around($1, $2, $3, null, $4, $5, $6) c"
+);
+/// Claims jobs with limit keys.
+const CLAIM_LIMITED: &str = claim_statement!(
+    "statement_timestamp(), 0::float8, false, false",
+    "from leasehold_internal.claim_limited($1, $2, $3, null, $4, $5) c"
+);
+const CLAIM_LIMITED_AROUND: &str = claim_statement!(
+    "statement_timestamp(), 0::float8, false, false",
+    "from leasehold_internal.claim_limited_around($1, $2, $3, null, $4, $5) c"
 );
 /// Claims one job on its last chance, alone.
 const CLAIM_LOST: &str = claim_statement!(
-    "statement_timestamp(), 0::float8, false",
+    "statement_timestamp(), 0::float8, false, false",
     "from leasehold_internal.claim_alone($1, $2, null, $3, $4, null) c"
 );
 /// Finds the jobs of a claim whose reply never came.
 const RECOVER_CLAIM: &str = claim_statement!(
-    "null::timestamptz, 0::float8, false",
+    "null::timestamptz, 0::float8, false, false",
     "from leasehold_internal.recover_claim($1, $2) c"
 );
 
@@ -259,33 +298,34 @@ fn read_claims(rows: &[Row], asked_at: Instant) -> Claims {
         as_of: first.get(0),
         took: seconds(first, 1),
         has_deferred: first.get(2),
+        has_limited: first.get(3),
     };
     let mut lease_of: HashMap<i64, usize> = HashMap::new();
     // Names repeat: consecutive jobs of one name share a copy.
     let mut last_name: Arc<str> = Arc::from("");
     for row in rows {
         // An empty claim is a row without a job.
-        let Some(id) = row.get::<_, Option<i64>>(3) else { continue };
-        let name: &str = row.get(4);
+        let Some(id) = row.get::<_, Option<i64>>(LOOKED) else { continue };
+        let name: &str = row.get(LOOKED + 1);
         if *last_name != *name {
             last_name = Arc::from(name);
         }
-        let generation = Generation(row.get(11));
+        let generation = Generation(row.get(LOOKED + 8));
         let job = ClaimedJob {
             id: JobId(id),
             name: Arc::clone(&last_name),
-            kwargs: row.get(5),
-            priority: row.get(6),
-            scheduled_at: row.get(7),
-            attempts: row.get(8),
-            max_attempts: row.get(9),
-            lost_count: row.get(10),
+            kwargs: row.get(LOOKED + 2),
+            priority: row.get(LOOKED + 3),
+            scheduled_at: row.get(LOOKED + 4),
+            attempts: row.get(LOOKED + 5),
+            max_attempts: row.get(LOOKED + 6),
+            lost_count: row.get(LOOKED + 7),
             generation,
-            tag: row.get(12),
-            enqueued_at: row.get(13),
-            key: row.get(14),
-            trace_context: row.get(15),
-            deferred: row.get(18),
+            tag: row.get(LOOKED + 9),
+            enqueued_at: row.get(LOOKED + 10),
+            key: row.get(LOOKED + 11),
+            trace_context: row.get(LOOKED + 12),
+            deferred: row.get(LOOKED + 15),
         };
         let lease = *lease_of.entry(generation.0).or_insert(claims.leases.len());
         match claims.leases.get_mut(lease) {
@@ -293,8 +333,8 @@ fn read_claims(rows: &[Row], asked_at: Instant) -> Claims {
             None => claims.leases.push(Claim {
                 generation,
                 jobs: vec![job],
-                lease: seconds(row, 17),
-                run_limit: seconds(row, 16),
+                lease: seconds(row, LOOKED + 14),
+                run_limit: seconds(row, LOOKED + 13),
                 asked_at,
             }),
         }

@@ -78,6 +78,8 @@ pub struct Draft {
     pub(crate) key: Option<String>,
     pub(crate) key_ttl: Duration,
     pub(crate) trace_context: Option<String>,
+    pub(crate) limit_key: Option<String>,
+    pub(crate) batch: Option<i64>,
 }
 
 impl Draft {
@@ -88,6 +90,7 @@ impl Draft {
         draft.queue = J::QUEUE.to_owned();
         draft.priority = policy.priority;
         draft.max_attempts = policy.max_attempts;
+        draft.limit_key = job.limit_key();
         Ok(draft)
     }
 
@@ -111,6 +114,8 @@ impl Draft {
             key: None,
             key_ttl: KEY_TTL,
             trace_context: None,
+            limit_key: None,
+            batch: None,
         }
     }
 
@@ -176,6 +181,12 @@ impl Draft {
         self
     }
 
+    /// Which limit holds the job back, such as `tenant:7`. Default: what the job type says, or none.
+    pub fn limit_key(mut self, key: impl Into<String>) -> Self {
+        self.limit_key = Some(key.into());
+        self
+    }
+
     /// Stores the job through a connection, a transaction, or [`crate::Leasehold`] itself.
     pub async fn enqueue(self, on: impl EnqueueOn) -> Result<Enqueued, EnqueueError> {
         self.check()?;
@@ -188,6 +199,9 @@ impl Draft {
         check_text("tag", &self.tag, 0..=200)?;
         if let Some(key) = &self.key {
             check_text("key", key, 1..=200)?;
+        }
+        if let Some(key) = &self.limit_key {
+            check_text("limit key", key, 1..=200)?;
         }
         if let Some(trace) = &self.trace_context {
             check_text("trace context", trace, 0..=1024)?;
@@ -275,7 +289,7 @@ impl<'a> Values<'a> {
         }
     }
 
-    pub(crate) fn params(&self) -> [Param<'_>; 12] {
+    pub(crate) fn params(&self) -> [Param<'_>; 14] {
         [
             (&self.draft.name, Type::TEXT),
             (&self.kwargs, Type::JSONB),
@@ -289,6 +303,8 @@ impl<'a> Values<'a> {
             (&self.draft.key, Type::TEXT),
             (&self.key_ttl, Type::FLOAT8),
             (&self.draft.trace_context, Type::TEXT),
+            (&self.draft.limit_key, Type::TEXT),
+            (&self.draft.batch, Type::INT8),
         ]
     }
 }
