@@ -72,7 +72,7 @@ comment on function leasehold.resume is 'Resumes a paused queue. Returns false i
 comment on function leasehold.set_queue is
     'Changes settings of a queue. Null leaves a setting as it is. Workers apply them at their next claim. Returns whether a setting changed.';
 comment on function leasehold.set_limit is
-    'Sets the limit of a key, or of all keys with this text before their first '':'': at most max_running of its jobs run (null: any number), and it gets weight jobs for one of a key with weight 1. It comes before what code declares.';
+    'Sets the limit of a key, or of all keys with this text before their first '':'', as a whole; key null: of the queue. At most max_running of its jobs run and max_waiting wait, rate of them start per time after burst at once, and it gets weight jobs for one of a key with weight 1; null: any number. ordered: one job at a time, in order. debounce: an enqueue replaces the job that waits. throttle: an enqueue this soon after another one stores nothing. by_name: the key is a name, whose jobs get it. It comes before what code declares.';
 comment on function leasehold.remove_limit is
     'Removes a limit that an operator set; the one that code declares applies again. Returns false if no operator set one.';
 comment on function leasehold.retire_limit is
@@ -207,7 +207,7 @@ begin
     ('queues', 'display_name', 'Its title on dashboards.'),
     ('queues', 'owner', 'The team that owns it.'),
     ('limits', 'queue', 'The queue of the jobs.'),
-    ('limits', 'key', 'A limit key, or the text before the first '':'' of many.'),
+    ('limits', 'key', 'A limit key, or the text before the first '':'' of many. Empty: the whole queue.'),
     ('limits', 'max_running', 'The most jobs of one key that run at the same time. Null: any number.'),
     ('limits', 'weight', 'How many jobs a key gets for one job of a key with weight 1.'),
     ('limits', 'source', 'operator, or code: a worker declares it.'),
@@ -215,6 +215,17 @@ begin
     ('limits', 'set_at', 'When it was set or declared with these values.'),
     ('limits', 'declared_max_running', 'What code declares instead, if an operator set this limit.'),
     ('limits', 'declared_weight', 'The same for the weight. Null: no code declares a limit of this key.'),
+    ('limits', 'rate', 'How many jobs of one key start per time. Null: any number.'),
+    ('limits', 'per', 'The time of the rate.'),
+    ('limits', 'burst', 'How many jobs start at once before the rate holds them back.'),
+    ('limits', 'ordered', 'Whether one job of a key runs at a time, in order.'),
+    ('limits', 'on_failure', 'block or pass: whether a job that waits for its next attempt blocks those behind it, if ordered.'),
+    ('limits', 'on_death', 'continue or stop: whether a dead job stops its key, if ordered.'),
+    ('limits', 'max_waiting', 'The most jobs of one key that wait; an enqueue of one more is refused. Null: any number.'),
+    ('limits', 'debounce', 'A job is due after this time without another enqueue of its key.'),
+    ('limits', 'debounce_max', 'A debounced job is due at the latest this long after its first enqueue.'),
+    ('limits', 'throttle', 'An enqueue this soon after another one of its key stores nothing.'),
+    ('limits', 'by_name', 'Whether the key is a name of jobs; those without a limit key get it.'),
     ('workers', 'id', 'The process.'),
     ('workers', 'name', 'The name from its configuration.'),
     ('workers', 'host', 'Its machine.'),

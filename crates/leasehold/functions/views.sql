@@ -97,7 +97,9 @@ select distinct on (r.queue, r.key)
        r.queue, r.key, r.max_running, r.weight,
        case when r.by_operator then 'operator' else 'code' end as source, r.set_by, r.set_at,
        case when r.by_operator then d.max_running end as declared_max_running,
-       case when r.by_operator then d.weight end as declared_weight
+       case when r.by_operator then d.weight end as declared_weight,
+       r.rate, r.per, r.burst, r.ordered, r.on_failure, r.on_death, r.max_waiting, r.debounce, r.debounce_max,
+       r.throttle, r.by_name
   from leasehold_internal.limit_rule r
   left join leasehold_internal.limit_rule d on d.queue = r.queue and d.key = r.key and not d.by_operator
  order by r.queue, r.key, r.by_operator desc;

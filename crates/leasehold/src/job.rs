@@ -229,8 +229,8 @@ pub(crate) fn decode<J: DeserializeOwned>(kwargs: &[u8]) -> Result<J, serde_json
 /// # assert_eq!(SendEmail::NAME, "email.send");
 /// ```
 ///
-/// The derive takes `name`, `queue`, `priority`, `max_attempts`, `run_limit`, `backoff`, `limit_key`,
-/// `max_running` and `weight`, and refuses what it does not know. A job without a name:
+/// The derive takes `name`, `queue`, `priority`, `max_attempts`, `run_limit`, `backoff`, `limit_key`
+/// and what a [`Limit`] holds, and refuses what it does not know. A job without a name:
 /// ```compile_fail
 /// #[derive(leasehold::Job, serde::Serialize, serde::Deserialize)]
 /// struct SendEmail {}
@@ -253,10 +253,10 @@ pub(crate) fn decode<J: DeserializeOwned>(kwargs: &[u8]) -> Result<J, serde_json
 /// #[job(name = "email.send", backoff = "2s")]
 /// struct SendEmail {}
 /// ```
-/// A limit without the key that it counts by:
+/// A rate without its time:
 /// ```compile_fail
 /// #[derive(leasehold::Job, serde::Serialize, serde::Deserialize)]
-/// #[job(name = "email.send", max_running = 3)]
+/// #[job(name = "email.send", rate = "100")]
 /// struct SendEmail {}
 /// ```
 /// A limit of keys without a common prefix; write `"account:{account}"`:
@@ -274,6 +274,20 @@ pub(crate) fn decode<J: DeserializeOwned>(kwargs: &[u8]) -> Result<J, serde_json
 /// # use leasehold::Job;
 /// # assert_eq!(SendEmail { account: 7 }.limit_key().as_deref(), Some("account:7"));
 /// # assert_eq!(SendEmail::limit(), Some(leasehold::Limit::new("account").max_running(3).weight(2)));
+///
+/// // One job of each line at a time, in order; and a limit for all jobs of a name.
+/// #[derive(leasehold::Job, serde::Serialize, serde::Deserialize)]
+/// #[job(name = "line.sync", limit_key = "line:{line}", ordered = true, on_death = "stop", max_waiting = 1000)]
+/// struct SyncLine { line: i64 }
+/// #[derive(leasehold::Job, serde::Serialize, serde::Deserialize)]
+/// #[job(name = "report.build", max_running = 3, rate = "100/1m", burst = 20)]
+/// struct BuildReport {}
+/// # let limit = BuildReport::limit().expect("a limit");
+/// # assert!(limit.by_name && limit.rate == Some((100, std::time::Duration::from_secs(60))));
+/// # assert_eq!(BuildReport {}.limit_key().as_deref(), Some("report.build"));
+/// #[derive(leasehold::Job, serde::Serialize, serde::Deserialize)]
+/// #[job(name = "doc.index", limit_key = "doc:{id}", debounce = "5s..1m")]
+/// struct IndexDoc { id: i64 }
 /// ```
 pub trait Job: Serialize + DeserializeOwned + Send + 'static {
     /// Stored with every job, so renaming the struct orphans no job. Choose it once.

@@ -323,7 +323,7 @@ pub use engine::Leasehold;
 pub use error::{AdminError, ConnectError, EnqueueError, FinishError, SchemaError, WorkerError};
 pub use job::{Cause, Generation, Job, JobId, JobState, ParseJobIdError, Policy};
 pub use leasehold_macros::Job;
-pub use limit::{Limit, LimitError};
+pub use limit::{Limit, LimitError, OnDeath, OnFailure};
 pub use queue::enqueue::{Draft, Enqueue, EnqueueOn, Enqueued};
 pub use queue::finish::Finished;
 pub use schedule::Schedule;

@@ -27,6 +27,25 @@ async fn limit_commands_change_and_audit_a_limit() {
         .prints("operator ann@");
     fixture.run(&["limits", "show", "other", "--queue", "sync"]).await.expect(3);
 
+    let ordered = ["limits", "set", "line", "--queue", "sync", "--ordered", "--on-death", "stop"];
+    fixture.run(&ordered).await.expect(0).prints("ordered, on failure block, on death stop");
+    let rated = ["limits", "set", "api", "--queue", "sync", "--rate", "100/1m", "--burst", "20"];
+    fixture.run(&rated).await.expect(0).prints("rate 100/1m, burst 20");
+    fixture.run(&["limits", "set", "api", "--queue", "sync", "--rate", "100"]).await.expect(2);
+    let queue = ["limits", "set", "--queue", "sync", "--max-running", "40", "--max-waiting", "1"];
+    fixture
+        .run(&queue)
+        .await
+        .expect(0)
+        .prints("limit of queue sync: max running 40, max waiting 1");
+    fixture.run(&["enqueue", "note", "--queue", "sync"]).await.expect(5).says("1 waiting jobs");
+    let name = ["limits", "set", "--name", "note", "--queue", "sync", "--debounce", "5s..1m"];
+    fixture.run(&name).await.expect(0).prints("limit note of queue sync: debounce 5s..1m");
+    fixture.run(&["limits", "remove", "--queue", "sync"]).await.expect(0);
+    for key in ["line", "api", "note"] {
+        fixture.run(&["limits", "remove", key, "--queue", "sync"]).await.expect(0);
+    }
+
     let pause = ["limits", "pause", "tenant:7", "--queue", "sync", "--why", "wrong data"];
     fixture.run(&pause).await.expect(0);
     fixture.run(&pause).await.expect(5).says("paused already");
@@ -44,5 +63,5 @@ async fn limit_commands_change_and_audit_a_limit() {
     fixture.run(&remove).await.expect(3).says("an operator set");
     fixture.run(&["limits", "list"]).await.expect(0).says("no limits");
     let audited = "select count(*) from leasehold.audit where subject like 'limit%'";
-    assert_eq!(fixture.count(audited).await, 4);
+    assert_eq!(fixture.count(audited).await, 12);
 }

@@ -189,7 +189,8 @@ declare
 begin
     -- A queue and a key, with a line feed between them.
     with page as materialized (
-        select k.queue, k.key, k.look_at is null and k.paused_at is null as is_idle
+        select k.queue, k.key, k.look_at is null and k.paused_at is null and k.key <> ''
+               and coalesce(k.full_at <= statement_timestamp(), true) as is_idle
           from leasehold_internal.limit_key k
          where (k.queue, k.key) > (split_part(coalesce(after, ''), E'\n', 1), split_part(coalesce(after, ''), E'\n', 2))
          order by k.queue, k.key limit up_to
@@ -199,6 +200,7 @@ begin
                 select k.ctid from page p
                   join leasehold_internal.limit_key k on k.queue = p.queue and k.key = p.key
                  where p.is_idle and k.look_at is null and k.paused_at is null
+                   and coalesce(k.full_at <= statement_timestamp(), true)
                    and not exists (select from leasehold.job j
                                     where j.queue = k.queue and j.limit_key = k.key)
                    for update of k skip locked))
@@ -208,6 +210,10 @@ begin
            (select p.queue || E'\n' || p.key from page p order by p.queue desc, p.key desc limit 1)
       into seen, removed, reached;
     more := seen = up_to;
+    delete from leasehold_internal.limit_throttle t
+     where t.ctid = any (array(
+            select e.ctid from leasehold_internal.limit_throttle e
+             where e.ends_at < statement_timestamp() limit up_to for update skip locked));
 end $$;
 
 -- Prunes one kind: leases, keys, marks, workers, dead, queues or limits. `keep` null: the default retention;

@@ -35,8 +35,13 @@ declare
     locked text[];
     key_rows tid[];
     paused boolean[];
+    full_ats timestamptz[];
+    collapsed record;
+    locked_at timestamptz;
     signals bigint[];
+    rules leasehold_internal.limit_rule[];
     rooms int[];
+    tokens int[];
     allowances int[];
     places int[];
     rows_at tid[];
@@ -47,6 +52,12 @@ begin
         return;
     end if;
     up_to := least(up_to, 10000);
+    if settings.is_limited then
+        up_to := leasehold_internal.queue_room(queue, up_to);
+        if up_to <= 0 then
+            return;
+        end if;
+    end if;
     for round in 1 .. 20 loop
         if only_key is not null then
             candidates := array[only_key];
@@ -61,7 +72,7 @@ begin
             ), listed as materialized (
                 select k.key, k.look_at from leasehold_internal.limit_key k
                  where k.queue = claim_limited.queue and k.look_at <= statement_timestamp()
-                   and k.key <> all (busy)
+                   and k.key <> all (busy) and k.key <> ''
                  order by k.queue, k.look_at limit wanted
             )
             select array_agg(c.key), (select array_agg(s.id) from signalled s)
@@ -83,40 +94,61 @@ begin
                         -- As `may_create_key`.
                         else pg_try_advisory_xact_lock(7307, hashtext(claim_limited.queue || '/' || c.key)) end
             on conflict do nothing
-            returning k.key, k.ctid as row_at, false as paused
+            returning k.key, k.ctid as row_at, false as paused, k.full_at
         ), taken as materialized (
-            select k.key, k.ctid as row_at, k.paused_at is not null as paused
+            select k.key, k.ctid as row_at, k.paused_at is not null as paused, k.full_at
               from leasehold_internal.limit_key k
              where k.queue = claim_limited.queue and k.key = any (candidates)
                for update skip locked
         )
         select array_agg(l.key order by l.place), array_agg(l.row_at order by l.place),
-               array_agg(l.paused order by l.place)
-          into locked, key_rows, paused
+               array_agg(l.paused order by l.place), array_agg(l.full_at order by l.place)
+          into locked, key_rows, paused, full_ats
           from (select a.*, array_position(candidates, a.key) as place
                   from (select * from made union all select * from taken) a) l;
 
         if locked is not null then
             share := greatest(1, up_to / 16, ceil(up_to::numeric / cardinality(locked)));
-            -- A new snapshot. Room: null without a limit.
-            with room as materialized (
-                select l.key, l.place, f.room,
-                       least(coalesce(f.room, 1000000), share * coalesce(rule.weight, 1)) as allowance
-                  from unnest(locked, paused) with ordinality as l (key, paused, place)
+            -- Not the time of the statement: it may have begun before the tokens were taken that it sees.
+            locked_at := clock_timestamp();
+            rules := array(
+                select rule from unnest(locked) with ordinality as l (key, place)
                   left join lateral (
                     -- As `limit_rule_of`.
-                    select r.max_running, r.weight from leasehold_internal.limit_rule r
+                    select r from leasehold_internal.limit_rule r
                      where r.queue = claim_limited.queue
-                       and r.key = any (array[l.key, split_part(l.key, ':', 1)])
-                     order by r.key = l.key desc, r.by_operator desc limit 1) rule on true
+                       and r.key = any (array[l.key, nullif(split_part(l.key, ':', 1), '')])
+                     order by r.key = l.key desc, r.by_operator desc limit 1) found (rule) on true
+                 order by l.place);
+            for collapsed in
+                select l.key, rules[l.place].debounce_max from unnest(locked) with ordinality as l (key, place)
+                 where rules[l.place].debounce is not null
+            loop
+                perform leasehold_internal.collapse_key(queue, collapsed.key, collapsed.debounce_max);
+            end loop;
+            -- A new snapshot. Room and tokens: null without a limit and without a rate.
+            with room as materialized (
+                select l.key, l.place, f.room, t.tokens, (l.rule).ordered, (l.rule).on_death = 'stop' as stops,
+                       least(coalesce(f.room, 1000000), coalesce(t.tokens, 1000000),
+                             share * coalesce((l.rule).weight, 1)) as allowance
+                  from (select u.*, rules[u.place] as rule
+                          from unnest(locked, paused, full_ats) with ordinality as u (key, paused, full_at, place)) l
+                 cross join lateral (
+                    select case when (l.rule).ordered or (l.rule).debounce is not null then 1
+                                else (l.rule).max_running end as max_running) most
                  cross join lateral (
                     select case when l.paused then 0
-                                when rule.max_running is not null then greatest(0, rule.max_running - (
+                                when most.max_running is not null then greatest(0, most.max_running - (
                                     select count(*) from (
                                         select from leasehold.job j
                                          where j.queue = claim_limited.queue and j.limit_key = l.key and j.permit
-                                         limit rule.max_running) running))::int end as room
+                                           and j.held
+                                         limit most.max_running) running))::int end as room
                     offset 0) f
+                 cross join lateral (
+                    select case when (l.rule).rate is not null then leasehold_internal.tokens(
+                        (l.rule).rate, (l.rule).per, (l.rule).burst, l.full_at, locked_at) end as tokens
+                    offset 0) t
             ), picked as materialized (
                 -- Pulled row by row, as in `claim_next`: nothing is locked beyond what is taken.
                 select l.place, due.row_at, due.lost
@@ -134,11 +166,17 @@ begin
                                and (j.deferred, j.priority) > (h.deferred, h.priority)
                              order by j.queue, j.limit_key, j.permit, j.deferred, j.priority limit 1) n
                     )
+                    select o.row_at, o.lost
+                      from leasehold_internal.ordered_head(
+                            claim_limited.queue, l.key, l.stops, names, chances, only_job) o
+                     where l.ordered and l.allowance > 0
+                    union all
                     select d.row_at, d.lost
                       from hop h cross join lateral (
                         select j.ctid as row_at, j.lost_count > 0 as lost
                           from leasehold.job j
-                         where j.queue = claim_limited.queue and j.limit_key = l.key and not j.permit
+                         where l.ordered is not true
+                           and j.queue = claim_limited.queue and j.limit_key = l.key and not j.permit
                            and j.deferred = h.deferred and j.priority = h.priority
                            and j.scheduled_at <= statement_timestamp()
                            and j.expires_at > statement_timestamp()
@@ -151,9 +189,10 @@ begin
                  limit up_to
             )
             select (select array_agg(r.room order by r.place) from room r),
+                   (select array_agg(r.tokens order by r.place) from room r),
                    (select array_agg(r.allowance order by r.place) from room r),
                    array_agg(p.place), array_agg(p.row_at), array_agg(p.lost)
-              into rooms, allowances, places, rows_at, lost
+              into rooms, tokens, allowances, places, rows_at, lost
               from picked p;
 
             if rows_at is not null then
@@ -190,21 +229,35 @@ begin
             reached := case when cardinality(places) >= up_to then places[cardinality(places)]
                             else cardinality(locked) end;
             update leasehold_internal.limit_key k
-               set look_at = case when s.goes_on then least(k.look_at, statement_timestamp()) else s.look_at end
-              from (select l.row_at, given.jobs,
+               set look_at = case when s.continues then least(k.look_at, statement_timestamp()) else s.look_at end,
+                   full_at = case when (s.rule).rate is null then null
+                                  when s.jobs > 0 then leasehold_internal.full_again(
+                                    (s.rule).rate, (s.rule).per, (s.rule).burst, k.full_at, locked_at, s.jobs)
+                                  else k.full_at end
+              from (select l.row_at, l.rule, given.jobs,
                            -- The claim was full before the key had its share: it keeps its turn with the chance
                            -- that makes its jobs, over many claims, as many as its weight says.
                            cardinality(places) >= up_to and l.place = reached and given.jobs < l.allowance
-                               and random() * l.allowance >= given.jobs as goes_on,
+                               and random() * l.allowance >= given.jobs as continues,
                            case when l.room <= given.jobs then null
+                                when l.tokens <= given.jobs then case when leasehold_internal.key_has_due(
+                                    claim_limited.queue, l.key, (l.rule).ordered is true) then
+                                        leasehold_internal.next_token((l.rule).rate, (l.rule).per, (l.rule).burst,
+                                            leasehold_internal.full_again((l.rule).rate, (l.rule).per,
+                                                (l.rule).burst, l.full_at, locked_at, given.jobs)) end
                                 when given.jobs > 0 and (given.jobs >= l.allowance or cardinality(places) >= up_to)
                                     then clock_timestamp()
                                 -- What is left is locked, on its last chance, or for workers that know
                                 -- its name.
-                                when leasehold_internal.key_has_due(claim_limited.queue, l.key)
+                                when leasehold_internal.key_has_due(
+                                        claim_limited.queue, l.key, (l.rule).ordered is true)
+                                     and not ((l.rule).ordered is true and (l.rule).on_death = 'stop'
+                                        and leasehold_internal.stopped_by(claim_limited.queue, l.key) is not null)
                                     then clock_timestamp() + interval '500 ms' end as look_at
-                      from unnest(locked[:reached], key_rows[:reached], rooms[:reached], allowances[:reached])
-                           with ordinality as l (key, row_at, room, allowance, place)
+                      from (select u.*, rules[u.place] as rule
+                              from unnest(locked[:reached], key_rows[:reached], rooms[:reached], tokens[:reached],
+                                          allowances[:reached], full_ats[:reached])
+                                   with ordinality as u (key, row_at, room, tokens, allowance, full_at, place)) l
                      cross join lateral (
                         select count(*)::int as jobs from unnest(places) as p (place) where p.place = l.place
                         offset 0) given
@@ -214,6 +267,9 @@ begin
             -- Those that were read before the key was locked: whatever caused them was seen.
             delete from leasehold_internal.limit_signal s
              where s.id = any (signals) and s.key = any (locked[:reached]);
+            if rows_at is not null and settings.is_limited then
+                perform leasehold_internal.queue_started(queue, cardinality(rows_at));
+            end if;
             exit when rows_at is not null;
         end if;
         exit when only_key is not null or clock_timestamp() > began + interval '100 ms';
@@ -243,6 +299,7 @@ begin
           from (select u.key, min(u.at) as at
                   from ((select k.key, k.look_at as at from leasehold_internal.limit_key k
                           where k.queue = claim_limited_around.queue and k.look_at <= statement_timestamp()
+                            and k.key <> ''
                           order by k.queue, k.look_at limit 1000)
                         union all
                         (select s.key, s.due_at from leasehold_internal.limit_signal s

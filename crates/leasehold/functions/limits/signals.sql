@@ -39,7 +39,7 @@ begin
                     where s.queue = has_limited.queue and s.due_at <= statement_timestamp()
                     order by s.queue, s.due_at limit 1)
         or exists (select from leasehold_internal.limit_key k
-                    where k.queue = has_limited.queue and k.look_at <= statement_timestamp()
+                    where k.queue = has_limited.queue and k.look_at <= statement_timestamp() and k.key <> ''
                     order by k.queue, k.look_at limit 1);
 end $$;
 
@@ -75,6 +75,28 @@ language sql volatile security definer set search_path = leasehold, pg_temp as $
     select pg_try_advisory_xact_lock(7307, hashtext(queue || '/' || limit_key collate "C"))
 $$;
 
+-- Takes permits back that waiting jobs of a key keep though it is not ordered any more.
+create or replace function leasehold_internal.clear_permits(queue text, limit_key text)
+returns void
+language plpgsql volatile security definer
+set search_path = leasehold, pg_temp set enable_indexscan = on set enable_seqscan = off
+set enable_bitmapscan = off set jit = off set plan_cache_mode = force_generic_plan as $$
+#variable_conflict use_variable
+begin
+    if exists (select from leasehold.job j
+                where j.queue = clear_permits.queue and j.limit_key = clear_permits.limit_key and j.permit
+                  and not j.held limit 1)
+       and not leasehold_internal.keeps_permit(queue, limit_key) then
+        update leasehold.job j set permit = false
+         where j.id = any (array(
+                select w.id from leasehold.job w
+                 where w.queue = clear_permits.queue and w.limit_key = clear_permits.limit_key and w.permit
+                   and not w.held
+                   for update skip locked))
+           and not j.held;
+    end if;
+end $$;
+
 -- Walks on over `up_to` limit keys with waiting jobs, and lists those that have due work and room: a claimer
 -- looks at them. So no key stays stuck, whatever became of its signals, and
 -- jobs that a plain INSERT or COPY stored are found. All housekeepers share the walk, one piece per
@@ -101,6 +123,9 @@ begin
     if not found then
         return 0;
     end if;
+    for each in select q.name from leasehold_internal.queue q where q.is_limited loop
+        perform leasehold_internal.key_named_jobs(each.name, 5000);
+    end loop;
     loop
         select j.queue, j.limit_key as key into each from leasehold.job j
          where j.limit_key is not null and (j.queue, j.limit_key) > (place.queue, place.key)
@@ -109,6 +134,7 @@ begin
         seen := seen + 1;
         place.queue := each.queue;
         place.key := each.key;
+        perform leasehold_internal.clear_permits(each.queue, each.key);
         if not exists (select from leasehold_internal.limit_key k
                         where k.queue = each.queue and k.key = each.key
                           and (k.look_at is not null or k.paused_at is not null))

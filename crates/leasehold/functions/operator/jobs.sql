@@ -116,7 +116,9 @@ begin
                 'scheduled_at', statement_timestamp(),
                 'expires_at', greatest(b.expires_at, statement_timestamp() + interval '30 days'),
                 'attempts', 0, 'lost_count', 0, 'held', false, 'cancel_requested', false,
-                'deferred', false, 'permit', false)) x
+                'deferred', false,
+                -- It was the first of an ordered key that its death stopped, and is again.
+                'permit', leasehold_internal.stops_on_death(b.queue, b.limit_key))) x
         returning id, queue, limit_key
     ), signalled as materialized (
         select leasehold_internal.job_returned(a.queue, a.limit_key, statement_timestamp())
@@ -151,13 +153,14 @@ begin
         delete from leasehold_internal.dead_job d
          where d.id = any (array(
                 select e.id from leasehold_internal.dead_job e where e.id = any (ids) order by e.id for update))
-        returning d.id
+        returning d.id, d.queue, d.limit_key
     )
     select coalesce(array_agg(g.id), '{}'), array_agg(row(g.id, g.queue, g.limit_key, g.batch_id, 'deleted')::leasehold_internal.ended_job)
                filter (where g.limit_key is not null or g.batch_id is not null)
       into deleted, ended
       from (select w.id, w.queue, w.limit_key, w.batch_id from waiting w
-            union all select d.id, null, null, null from dead d) g;
+            -- A dead job may stop its key. It left its batch when it died.
+            union all select d.id, d.queue, d.limit_key, null from dead d) g;
     perform leasehold_internal.jobs_ended(ended);
     if deleted <> '{}' then
         insert into leasehold.audit (actor, action, subject, detail)

@@ -59,9 +59,19 @@ declare
     settings leasehold_internal.queue := leasehold_internal.queue_settings(queue);
     length interval := coalesce(leasehold_internal.check_lease_length(lease), settings.lease);
     chances int := coalesce(most_lost, greatest(settings.max_lost - 1, 1));
+    -- Names with a limit: their jobs get the limit key of the name, and are claimed by it.
+    of_names text[];
+    started int;
 begin
     if settings.paused_at is not null or coalesce(up_to, 0) <= 0 then
         return;
+    end if;
+    if settings.is_limited then
+        of_names := leasehold_internal.limited_names(queue);
+        up_to := leasehold_internal.queue_room(queue, least(up_to, 10000));
+        if up_to <= 0 then
+            return;
+        end if;
     end if;
     return query
     with recursive hop (deferred, priority, next, known) as (
@@ -103,6 +113,7 @@ begin
                and j.scheduled_at <= statement_timestamp()
                and j.expires_at > statement_timestamp()
                and not j.held and j.lost_count < chances
+               and (of_names is null or j.name <> all (of_names))
                -- The OR keeps this a hashed subplan; `= any (names)` compares with each name in turn.
                and (names is null or j.name in (select u.name from unnest(names) as u (name)))
              order by j.queue, j.deferred, j.priority, j.scheduled_at, +j.id
@@ -134,6 +145,10 @@ begin
            c.tag, c.enqueued_at, c.idempotency_key, c.trace_context, settings.run_limit, length,
            settings.max_lost, c.deferred
       from claimed c order by c.deferred, c.priority, c.scheduled_at, c.id;
+    if settings.is_limited then
+        get diagnostics started = row_count;
+        perform leasehold_internal.queue_started(queue, started);
+    end if;
 end $$;
 
 -- Claims one job whose worker died, alone under its own lease: one that `least_lost` workers or more
@@ -154,9 +169,17 @@ declare
     length interval := coalesce(leasehold_internal.check_lease_length(lease), settings.lease);
     losses int := coalesce(least_lost, settings.max_lost - 1);
     first record;
+    of_names text[];
+    started int;
 begin
     if settings.paused_at is not null then
         return;
+    end if;
+    if settings.is_limited then
+        of_names := leasehold_internal.limited_names(queue);
+        if leasehold_internal.queue_room(queue, 1) <= 0 then
+            return;
+        end if;
     end if;
     select j.id, j.limit_key into first
       from leasehold.job j
@@ -165,7 +188,8 @@ begin
        and j.scheduled_at <= statement_timestamp()
        and j.expires_at > statement_timestamp()
        and not j.held
-       and (j.limit_key is null or leasehold_internal.has_room(j.queue, j.limit_key))
+       and case when j.limit_key is null then of_names is null or j.name <> all (of_names)
+                else leasehold_internal.has_room(j.queue, j.limit_key) end
      order by j.queue, j.priority, j.scheduled_at, +j.id
      limit 1;
     if first.limit_key is not null then
@@ -182,7 +206,7 @@ begin
            and (names is null or j.name in (select u.name from unnest(names) as u (name)))
            and j.scheduled_at <= statement_timestamp()
            and j.expires_at > statement_timestamp()
-           and not j.held
+           and not j.held and (of_names is null or j.name <> all (of_names))
          order by j.queue, j.priority, j.scheduled_at, +j.id
          limit 1
            for update skip locked
@@ -207,6 +231,10 @@ begin
            c.tag, c.enqueued_at, c.idempotency_key, c.trace_context, settings.run_limit, length,
            settings.max_lost, c.deferred
       from claimed c;
+    if settings.is_limited then
+        get diagnostics started = row_count;
+        perform leasehold_internal.queue_started(queue, started);
+    end if;
 end $$;
 
 -- Claims up to `up_to` jobs one by one, each under its own lease, in the order of `claim_next`. For a

@@ -118,6 +118,8 @@ begin
           order by s.queue, s.due_at limit 1),
         (select k.look_at from leasehold_internal.limit_key k
           where k.queue = next_due.queue and k.look_at <= statement_timestamp() + next_due.within
+            -- The next token of the queue's own rate.
+            and (k.key <> '' or k.look_at > statement_timestamp())
           order by k.queue, k.look_at limit 1));
     return extract(epoch from found_at - clock_timestamp());
 end $$;

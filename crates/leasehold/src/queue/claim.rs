@@ -253,14 +253,14 @@ macro_rules! claim_statement {
 const LOOKED: usize = 4;
 
 /// Claims in order, reading on from cursors. An empty claim also returns when the server looked (null: the
-/// queue is paused, and it did not) and for how long. $6: only deferred jobs. $12: return whether there are
+/// queue is paused or has a limit of its own, and it may not have examined everything) and for how long. $6: only deferred jobs. $12: return whether there are
 /// deferred jobs.
 const CLAIM_NEXT: &str = claim_statement!(
     "s.as_of, extract(epoch from clock_timestamp() - statement_timestamp())::float8, s.has_deferred, s.has_limited",
-    "from (select case when (leasehold_internal.queue_settings($2)).paused_at is null
-                       then statement_timestamp() end as as_of,
+    "from (select case when q.paused_at is null and not q.is_limited then statement_timestamp() end as as_of,
                   $12 and leasehold_internal.has_deferred($2) as has_deferred,
-                  leasehold_internal.has_limited($2) as has_limited) s
+                  leasehold_internal.has_limited($2) as has_limited
+             from leasehold_internal.queue_settings($2) q) s
      left join lateral leasehold_internal.claim_next(
          $1, $2, $3, null, $4, $5, null, $6, -2147483648, true, 2147483647, $7, $8, $9, $10, $11) c on true"
 );

@@ -13,10 +13,10 @@ const CLAIMERS: u64 = 6;
 const CLAIMS: usize = 60;
 
 /// Numbers that are the same in every run.
-struct Dice(u64);
+pub struct Dice(pub u64);
 
 impl Dice {
-    fn roll(&mut self, sides: usize) -> usize {
+    pub fn roll(&mut self, sides: usize) -> usize {
         self.0 =
             self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 33) as usize % sides
@@ -28,7 +28,7 @@ fn key(n: usize) -> String {
     format!("k{}:{n}", n % 5 + 1)
 }
 
-async fn claimer(client: Client, mut dice: Dice) {
+pub async fn claimer(client: Client, mut dice: Dice) {
     for _ in 0..CLAIMS {
         let jobs = take(&client, 1 + dice.roll(8) as i32).await;
         for (id, generation) in jobs {
@@ -53,7 +53,7 @@ async fn claimer(client: Client, mut dice: Dice) {
     }
 }
 
-async fn reclaimer(client: Client, over: Arc<AtomicBool>) {
+pub async fn reclaimer(client: Client, over: Arc<AtomicBool>) {
     while !over.load(Ordering::SeqCst) {
         run(
             &client,

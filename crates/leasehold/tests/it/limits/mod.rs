@@ -1,9 +1,15 @@
-//! Limits: never more jobs of a key than its limit, no key stuck, no key that holds up another.
+//! Limits: never more jobs of a key than its limit, no key stuck, none that delays another, and no order broken.
 
 mod chaos;
 mod claim;
+mod cost;
+mod flow;
 mod keys;
+mod order;
+mod queue;
+mod rate;
 mod rules;
+mod waiting;
 mod worker;
 
 use crate::sql::{Sql, all, one, run};

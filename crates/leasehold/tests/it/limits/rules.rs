@@ -37,7 +37,7 @@ async fn l11_limit_of_an_operator_comes_before_the_declared_one() {
     let sql = Sql::new().await;
     let engine = engine(&sql.database).await;
     let (limits, by) = (engine.limits(), By::new("ann").because("a large customer"));
-    let declare = "select leasehold_internal.declare_limits('web', array['default'], array['tenant'], array[2], array[1])";
+    let declare = "select leasehold_internal.declare_limits('web', '[{\"queue\": \"default\", \"key\": \"tenant\", \"max_running\": 2}]')";
     sql.run(declare).await;
     let found = limits.get("default", "tenant").await.unwrap().expect("declared");
     assert_eq!(
