@@ -4,7 +4,7 @@
 //! Machines differ and are noisy: compare the ratio, not the number. Durable settings only; each
 //! benchmark ends by checking its work, such as that every job ran exactly once.
 //!
-//! In reading order: this file has the command line; [`claim`], [`flow`], [`keys`], [`latency`] and
+//! In reading order: this file has the command line; [`claim`], [`flow`], [`keys`], [`latency`], [`limits`] and
 //! [`producers`] measure the engine, [`mod@pastes`] and [`sweep`] the paste service, [`mirror`] the
 //! search index; [`load`] generates requests. `leasehold_server::bench` has what the product's own
 //! `leasehold bench` shares: the database, the report, the raw SQL limit, `drain` and `enqueue`.
@@ -17,6 +17,7 @@ mod flow;
 mod help;
 mod keys;
 mod latency;
+mod limits;
 mod load;
 mod mirror;
 mod pastes;
@@ -76,6 +77,10 @@ enum What {
     Idle(claim::idle::Args),
     /// Enqueue with idempotency keys for minutes, and check that the table of keys stops growing
     Keys(keys::Args),
+    /// Drain jobs with limit keys, beside jobs without: throughput, waits, fairness
+    Limits(limits::Args),
+    /// Kill, stop and rob workers of their leases, and check that every limit, rate and order held
+    FlowChaos(limits::chaos::Args),
     /// Fill an empty search index until it equals the table, repair planted differences, survive an
     /// outage
     Mirror(mirror::Args),
@@ -86,6 +91,9 @@ enum What {
     /// Serve S3 for `leasehold-bench sweep --store s3`
     #[command(hide = true)]
     S3Server(sweep::ServerArgs),
+    /// Work jobs for `leasehold-bench limits` and `leasehold-bench flow-chaos`
+    #[command(hide = true)]
+    LimitsWorker(limits::WorkerArgs),
     /// Run `leasehold serve` for `leasehold-bench pastes`, so that it measures the code of this build
     #[command(hide = true)]
     Serve(Box<ServeArgs>),
@@ -100,6 +108,12 @@ async fn main() -> ExitCode {
 async fn run(what: What, global: &Global) -> Result<ExitCode, Failure> {
     match what {
         What::Serve(args) => leasehold_server::serve(*args, global).await,
+        What::LimitsWorker(args) => {
+            let url = bench::database_url(global)
+                .ok_or_else(|| Failure::usage("name the database: --database-url URL"))?;
+            limits::work(&url, &args).await?;
+            Ok(ExitCode::SUCCESS)
+        }
         What::S3Server(args) => {
             tokio::task::spawn_blocking(move || sweep::serve(&args))
                 .await
@@ -127,10 +141,14 @@ async fn measure(what: What, url: Option<&str>) -> Result<Report, Failure> {
         What::Lost(args) => on_server(url, async |at| claim::lost::run(at, &args).await).await?,
         What::Idle(args) => on_server(url, async |at| claim::idle::run(at, &args).await).await?,
         What::Keys(args) => on_server(url, async |at| keys::run(at, &args).await).await?,
+        What::Limits(args) => on_server(url, async |at| limits::run(at, &args).await).await?,
+        What::FlowChaos(args) => {
+            on_server(url, async |at| limits::chaos::run(at, &args).await).await?
+        }
         What::Mirror(args) => on_server(url, async |at| mirror::run(at, &args).await).await?,
         What::Pastes(args) => pastes::run(&args, url).await?,
         What::Sweep(args) => on_server(url, async |at| sweep::run(at, &args).await).await?,
-        What::S3Server(_) | What::Serve(_) => {
+        What::S3Server(_) | What::Serve(_) | What::LimitsWorker(_) => {
             return Err(Failure::usage("this command is a server and measures nothing"));
         }
     })

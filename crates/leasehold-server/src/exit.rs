@@ -198,7 +198,9 @@ impl From<EnqueueError> for Failure {
     fn from(error: EnqueueError) -> Self {
         let code = match &error {
             EnqueueError::Refused(_) | EnqueueError::Arguments(_) => Code::Usage,
-            EnqueueError::KeyConflict(_) | EnqueueError::NoSchema(_) => Code::Conflict,
+            EnqueueError::KeyConflict(_) | EnqueueError::NoSchema(_) | EnqueueError::Full(_) => {
+                Code::Conflict
+            }
             EnqueueError::Database(source) => database_code(source),
             EnqueueError::NoConnection(_) | EnqueueError::TimedOut(_) => Code::Unreachable,
             _ => Code::Failed,

@@ -71,6 +71,17 @@ comment on function leasehold.pause is
 comment on function leasehold.resume is 'Resumes a paused queue. Returns false if it is not paused.';
 comment on function leasehold.set_queue is
     'Changes settings of a queue. Null leaves a setting as it is. Workers apply them at their next claim. Returns whether a setting changed.';
+comment on function leasehold.set_limit is
+    'Sets the limit of a key, or of all keys with this text before their first '':'', as a whole; key null: of the queue. At most max_running of its jobs run and max_waiting wait, rate of them start per time after burst at once, and it gets weight jobs for one of a key with weight 1; null: any number. ordered: one job at a time, in order. debounce: an enqueue replaces the job that waits. throttle: an enqueue this soon after another one stores nothing. by_name: the key is a name, whose jobs get it. It comes before what code declares.';
+comment on function leasehold.remove_limit is
+    'Removes a limit that an operator set; the one that code declares applies again. Returns false if no operator set one.';
+comment on function leasehold.retire_limit is
+    'Removes a limit that code declared and no longer does. Returns false if there is none.';
+comment on function leasehold.pause_limit is
+    'Pauses a limit key: its jobs wait, running ones continue. Returns false if it is paused already.';
+comment on function leasehold.resume_limit is 'Resumes a paused limit key. Returns false if it is not paused.';
+comment on function leasehold.why_waiting is
+    'Returns why a job does not run, in one sentence, such as "it waits for limit tenant:7, 3 of 3 running, 41 before it". Null: no job with this id waits or runs.';
 comment on function leasehold.add_schedule is
     'Adds a schedule whose first slot is next_slot. A worker parses the pattern: add schedules by the library or by leasehold schedules add, which check every field and compute next_slot. Returns false if the name is taken, unless replace is true.';
 comment on function leasehold.pause_schedule is
@@ -115,6 +126,7 @@ comment on view leasehold.jobs is
 comment on view leasehold.queues is
     'Every queue with a row or a job: its settings, and how many jobs are in which state.';
 comment on view leasehold.workers is 'Worker processes of the last days.';
+comment on view leasehold.limits is 'The limit in force of each key or prefix that has one, and where it comes from.';
 comment on view leasehold.schedules is 'Schedules: which job the clock enqueues, and when.';
 comment on view leasehold.sweeps is 'Sweeps: when each runs, and what it did.';
 comment on view leasehold.mirrors is 'Mirrors: whether each is equal to its table, and since when.';
@@ -170,6 +182,8 @@ begin
     ('jobs', 'trace_context', 'W3C traceparent of the producer. Null for finished jobs.'),
     ('jobs', 'stored_in', 'job, dead_job or history. A condition on it keeps the planner from reading the others.'),
     ('jobs', 'deferred', 'Whether it waits behind all jobs of its queue that are not deferred.'),
+    ('jobs', 'limit_key', 'Which limit holds it back, such as tenant:7. Null: none. Null for finished jobs.'),
+    ('jobs', 'batch_id', 'The batch it belongs to, or null. Null for finished jobs.'),
     ('queues', 'queue', 'Its name.'),
     ('queues', 'paused_at', 'Since when it is paused. Null: it is not.'),
     ('queues', 'paused_by', 'Who paused it.'),
@@ -192,6 +206,26 @@ begin
     ('queues', 'keep_history', 'Whether finished jobs are kept in the history.'),
     ('queues', 'display_name', 'Its title on dashboards.'),
     ('queues', 'owner', 'The team that owns it.'),
+    ('limits', 'queue', 'The queue of the jobs.'),
+    ('limits', 'key', 'A limit key, or the text before the first '':'' of many. Empty: the whole queue.'),
+    ('limits', 'max_running', 'The most jobs of one key that run at the same time. Null: any number.'),
+    ('limits', 'weight', 'How many jobs a key gets for one job of a key with weight 1.'),
+    ('limits', 'source', 'operator, or code: a worker declares it.'),
+    ('limits', 'set_by', 'The operator that set it, or the worker that declared it.'),
+    ('limits', 'set_at', 'When it was set or declared with these values.'),
+    ('limits', 'declared_max_running', 'What code declares instead, if an operator set this limit.'),
+    ('limits', 'declared_weight', 'The same for the weight. Null: no code declares a limit of this key.'),
+    ('limits', 'rate', 'How many jobs of one key start per time. Null: any number.'),
+    ('limits', 'per', 'The time of the rate.'),
+    ('limits', 'burst', 'How many jobs start at once before the rate holds them back.'),
+    ('limits', 'ordered', 'Whether one job of a key runs at a time, in order.'),
+    ('limits', 'on_failure', 'block or pass: whether a job that waits for its next attempt blocks those behind it, if ordered.'),
+    ('limits', 'on_death', 'continue or stop: whether a dead job stops its key, if ordered.'),
+    ('limits', 'max_waiting', 'The most jobs of one key that wait; an enqueue of one more is refused. Null: any number.'),
+    ('limits', 'debounce', 'A job is due after this time without another enqueue of its key.'),
+    ('limits', 'debounce_max', 'A debounced job is due at the latest this long after its first enqueue.'),
+    ('limits', 'throttle', 'An enqueue this soon after another one of its key stores nothing.'),
+    ('limits', 'by_name', 'Whether the key is a name of jobs; those without a limit key get it.'),
     ('workers', 'id', 'The process.'),
     ('workers', 'name', 'The name from its configuration.'),
     ('workers', 'host', 'Its machine.'),

@@ -31,12 +31,12 @@ begin
 
     -- A producer adds work and sees nothing.
     grant insert (name, kwargs, queue, priority, enqueued_at, scheduled_at, expires_at, tag,
-                  max_attempts, trace_context)
+                  max_attempts, trace_context, limit_key)
         on leasehold.job to leasehold_producer;
     grant execute on function
         leasehold.enqueue, leasehold.enqueue_many, leasehold_internal.check_enqueue,
         leasehold_internal.check_options, leasehold_internal.request_hash, leasehold_internal.check_expiry,
-        leasehold_internal.check_kwargs_size, leasehold_internal.wake
+        leasehold_internal.check_kwargs_size, leasehold_internal.check_limit_key, leasehold_internal.wake
         to leasehold_producer, leasehold_worker;
 
     -- A worker claims from any queue and finishes under the fence. `complete_waiting` completes jobs that
@@ -54,7 +54,8 @@ begin
         leasehold_internal.reclaim_waiting, leasehold_internal.reclaim_dead, leasehold.once_start,
         leasehold.once_finish, leasehold.once_forget, leasehold_internal.register_worker,
         leasehold_internal.unregister_worker, leasehold_internal.begin_idle, leasehold_internal.end_idle,
-        leasehold_internal.next_due
+        leasehold_internal.next_due, leasehold_internal.claim_limited, leasehold_internal.claim_limited_safely,
+        leasehold_internal.has_limited, leasehold_internal.has_room, leasehold_internal.declare_limits
         to leasehold_worker;
 
     -- Its sweeps claim rows of tables of other roles: their owners grant that right.
@@ -100,7 +101,7 @@ begin
     grant execute on function
         leasehold_internal.reclaim_leases, leasehold_internal.reclaim, leasehold_internal.reclaim_waiting,
         leasehold_internal.reclaim_dead, leasehold_internal.clamp_leases, leasehold_internal.expire_jobs,
-        leasehold_internal.return_strays, leasehold_internal.walk_jobs, leasehold_internal.prune,
+        leasehold_internal.return_strays, leasehold_internal.walk_jobs, leasehold_internal.walk_limits, leasehold_internal.prune,
         leasehold_internal.prune_kind, leasehold_internal.prune_measures, leasehold_internal.extend_history,
         leasehold_internal.drop_history, leasehold.housekeep, leasehold_internal.fire_schedule,
         leasehold_internal.retire_schedule, leasehold_internal.undeclared_schedules,
@@ -120,8 +121,9 @@ begin
         leasehold.cancel, leasehold.promote, leasehold.redrive, leasehold.delete_jobs, leasehold.update_job,
         leasehold_internal.error_fingerprint, leasehold.pause, leasehold.resume, leasehold.set_queue,
         leasehold.add_schedule, leasehold.pause_schedule, leasehold.resume_schedule,
-        leasehold.remove_schedule, leasehold.run_schedule, leasehold_internal.wake, leasehold.run_sweep,
-        leasehold.pause_sweep, leasehold.resume_sweep, leasehold_internal.redrive_sweep,
+        leasehold.remove_schedule, leasehold.run_schedule, leasehold.set_limit, leasehold.remove_limit,
+        leasehold.retire_limit, leasehold.pause_limit, leasehold.resume_limit, leasehold_internal.wake,
+        leasehold.run_sweep, leasehold.pause_sweep, leasehold.resume_sweep, leasehold_internal.redrive_sweep,
         leasehold_internal.begin_watchdog, leasehold_internal.note_watchdog, leasehold_internal.run_watchdog,
         leasehold_internal.forget_sweep, leasehold.acknowledge_alarm, leasehold_internal.test_alarm, leasehold.silence_alarm,
         leasehold_internal.watch_queue, leasehold_internal.unwatch_queue, leasehold_internal.order_mirror, leasehold_internal.reindex_mirror,
@@ -139,13 +141,14 @@ begin
     -- A viewer sees everything but kwargs, error texts, notes and trace contexts.
     grant select (id, queue, name, state, cause, priority, tag, idempotency_key, enqueued_at, scheduled_at,
                   expires_at, claimed_at, finished_at, attempts, max_attempts, lost_count, worker,
-                  lease_generation, lease_expires_at, cancel_requested, stored_in, deferred)
+                  lease_generation, lease_expires_at, cancel_requested, stored_in, deferred, limit_key, batch_id)
         on leasehold.jobs to leasehold_viewer;
     grant execute on function
-        leasehold_internal.queue_names, leasehold_internal.finished_at
+        leasehold_internal.queue_names, leasehold_internal.finished_at, leasehold.why_waiting,
+        leasehold_internal.limit_keys
         to leasehold_viewer;
     grant select on
-        leasehold_internal.queue, leasehold.queues, leasehold.workers, leasehold.schedules,
+        leasehold_internal.queue, leasehold.queues, leasehold.workers, leasehold.schedules, leasehold.limits,
         leasehold_internal.schedule, leasehold.audit, leasehold_internal.sweep, leasehold.sweeps,
         leasehold_internal.mirror, leasehold.mirrors, leasehold_internal.mirror_gone,
         leasehold_internal.mirror_difference
@@ -162,6 +165,6 @@ begin
     grant select (sweep, key, claim, attempts, failed_at, retry_at, dead_at)
         on leasehold_internal.sweep_failure to leasehold_viewer;
     grant select (id, queue, name, tag, priority, enqueued_at, scheduled_at, expires_at, attempts,
-                  max_attempts, lost_count, held, deferred)
+                  max_attempts, lost_count, held, deferred, limit_key)
         on leasehold.job to leasehold_viewer;
 end $$;

@@ -26,7 +26,7 @@ select j.id, j.queue, j.name,
        coalesce(j.max_attempts, q.max_attempts, 25) as max_attempts, j.lost_count::int as lost_count,
        l.claimed_by as worker, j.lease_generation, l.lease_expires_at, j.cancel_requested,
        j.last_error, j.errors, null::text as note, j.trace_context, 'job'::text as stored_in,
-       j.deferred and not j.held as deferred
+       j.deferred and not j.held as deferred, j.limit_key, j.batch_id
   from leasehold.job j
   left join leasehold_internal.lease l on j.held and l.lease_generation = j.lease_generation
   left join leasehold_internal.queue q on q.name = j.queue
@@ -36,7 +36,7 @@ select d.id, d.queue, d.name, 'dead'::text,
        d.idempotency_key, d.enqueued_at, d.scheduled_at, d.expires_at, null::timestamptz, d.died_at,
        d.attempts, coalesce(d.max_attempts, q.max_attempts, 25), d.lost_count::int, d.claimed_by,
        d.lease_generation, null::timestamptz, false, d.last_error, d.errors, null::text,
-       d.trace_context, 'dead_job'::text, false
+       d.trace_context, 'dead_job'::text, false, d.limit_key, d.batch_id
   from leasehold_internal.dead_job d
   left join leasehold_internal.queue q on q.name = d.queue
 union all
@@ -44,7 +44,8 @@ union all
 select f.id, f.queue, f.name collate "C", f.outcome, null::text, f.kwargs, f.priority, f.tag,
        f.key collate "C", f.enqueued_at, f.scheduled_at, null::timestamptz, f.claimed_at, f.finished_at,
        f.attempts, f.max_attempts, null::int, f.claimed_by, f.lease_generation, null::timestamptz, false,
-       f.errors -> -1 ->> 'error', f.errors, f.note, null::text, 'history'::text, false
+       f.errors -> -1 ->> 'error', f.errors, f.note, null::text, 'history'::text, false, null::text,
+       null::bigint
   from leasehold_internal.finished_job f;
 
 -- Workers with their state by name. A worker that has not been seen for 30 s is dead.
@@ -88,6 +89,20 @@ select names.queue, q.paused_at, q.paused_by, q.paused_why,
         select queue, count(*) filter (where cause <> 'expired') as dead,
                count(*) filter (where cause = 'expired') as expired
           from leasehold_internal.dead_job group by queue) d on d.queue = names.queue;
+
+-- The limit of each key or prefix that has one: the rule in force, and what workers declare if an operator
+-- set another one.
+create or replace view leasehold.limits as
+select distinct on (r.queue, r.key)
+       r.queue, r.key, r.max_running, r.weight,
+       case when r.by_operator then 'operator' else 'code' end as source, r.set_by, r.set_at,
+       case when r.by_operator then d.max_running end as declared_max_running,
+       case when r.by_operator then d.weight end as declared_weight,
+       r.rate, r.per, r.burst, r.ordered, r.on_failure, r.on_death, r.max_waiting, r.debounce, r.debounce_max,
+       r.throttle, r.by_name
+  from leasehold_internal.limit_rule r
+  left join leasehold_internal.limit_rule d on d.queue = r.queue and d.key = r.key and not d.by_operator
+ order by r.queue, r.key, r.by_operator desc;
 
 -- Schedules with their state by name.
 create or replace view leasehold.schedules as

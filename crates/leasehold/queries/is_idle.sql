@@ -4,9 +4,17 @@ select not exists (
     -- Ready, or expired and not buried yet.
     select from leasehold.job j
       left join leasehold_internal.queue q on q.name = j.queue
-     where j.queue = any ($2) and j.name = any ($3) and not j.held
+     where j.queue = any ($2) and j.limit_key is null and j.name = any ($3) and not j.held
        and ((j.scheduled_at <= statement_timestamp() and j.expires_at > statement_timestamp()
              and q.paused_at is null)
+            or ($4 and j.expires_at <= statement_timestamp()))
+) and not exists (
+    -- The same, unless its limit holds it back.
+    select from leasehold.job j
+      left join leasehold_internal.queue q on q.name = j.queue
+     where j.queue = any ($2) and j.limit_key is not null and j.name = any ($3) and not j.held
+       and ((j.scheduled_at <= statement_timestamp() and j.expires_at > statement_timestamp()
+             and q.paused_at is null and leasehold_internal.has_room(j.queue, j.limit_key))
             or ($4 and j.expires_at <= statement_timestamp()))
 ) and not exists (
     -- Held by this worker, or left by a dead one.

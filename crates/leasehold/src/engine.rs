@@ -6,7 +6,9 @@ use std::time::{Duration, Instant};
 use tokio_postgres::Row;
 use tokio_postgres::types::{ToSql, Type};
 
-use crate::admin::{Alarms, Dead, Jobs, Measurements, Mirrors, Queues, Schedules, Sweeps, Workers};
+use crate::admin::{
+    Alarms, Dead, Jobs, Limits, Measurements, Mirrors, Queues, Schedules, Sweeps, Workers,
+};
 use crate::builder::{LeaseholdBuilder, SchemaCheck};
 use crate::database::{
     Database,
@@ -136,6 +138,11 @@ impl Leasehold {
     /// Queues: list them, pause, resume and set them.
     pub fn queues(&self) -> Queues<'_> {
         Queues::of(self)
+    }
+
+    /// Limits: list, set and remove them; list, pause and resume limit keys.
+    pub fn limits(&self) -> Limits<'_> {
+        Limits::of(self)
     }
 
     /// Schedules: list, add, remove, pause, resume and run them.

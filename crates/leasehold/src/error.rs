@@ -129,6 +129,9 @@ pub enum EnqueueError {
     /// The key is taken by a job with another name or other kwargs.
     #[error("{0}")]
     KeyConflict(String),
+    /// As many jobs wait for the limit key, or for the queue, as may; try again when some have started.
+    #[error("{0}")]
+    Full(String),
     /// serde cannot turn the job into JSON.
     #[error("the kwargs do not become JSON: {0}")]
     Arguments(#[from] serde_json::Error),
@@ -255,6 +258,7 @@ pub(crate) fn refusal(code: &str, message: &str, hint: Option<&str>) -> Option<E
                 .to_owned(),
         )),
         "LH003" => Some(EnqueueError::KeyConflict(text)),
+        "LH005" => Some(EnqueueError::Full(text)),
         "LH001" | "LH002" => Some(EnqueueError::Refused(text)),
         // Checks of the table, kwargs that jsonb cannot hold, nesting beyond its stack, times out of
         // range.

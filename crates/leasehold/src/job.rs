@@ -7,6 +7,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use crate::backoff::Backoff;
+use crate::limit::Limit;
 
 /// The number of a job. It never changes, through retries, death and redrive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -228,8 +229,8 @@ pub(crate) fn decode<J: DeserializeOwned>(kwargs: &[u8]) -> Result<J, serde_json
 /// # assert_eq!(SendEmail::NAME, "email.send");
 /// ```
 ///
-/// The derive takes `name`, `queue`, `priority`, `max_attempts`, `run_limit` and `backoff`, and
-/// refuses what it does not know. A job without a name:
+/// The derive takes `name`, `queue`, `priority`, `max_attempts`, `run_limit`, `backoff`, `limit_key`
+/// and what a [`Limit`] holds, and refuses what it does not know. A job without a name:
 /// ```compile_fail
 /// #[derive(leasehold::Job, serde::Serialize, serde::Deserialize)]
 /// struct SendEmail {}
@@ -252,17 +253,57 @@ pub(crate) fn decode<J: DeserializeOwned>(kwargs: &[u8]) -> Result<J, serde_json
 /// #[job(name = "email.send", backoff = "2s")]
 /// struct SendEmail {}
 /// ```
+/// A rate without its time:
+/// ```compile_fail
+/// #[derive(leasehold::Job, serde::Serialize, serde::Deserialize)]
+/// #[job(name = "email.send", rate = "100")]
+/// struct SendEmail {}
+/// ```
+/// A limit of keys without a common prefix; write `"account:{account}"`:
+/// ```compile_fail
+/// #[derive(leasehold::Job, serde::Serialize, serde::Deserialize)]
+/// #[job(name = "email.send", limit_key = "{account}", max_running = 3)]
+/// struct SendEmail { account: i64 }
+/// ```
 /// All of them as they should be:
 /// ```
 /// #[derive(leasehold::Job, serde::Serialize, serde::Deserialize)]
-/// #[job(name = "email.send", max_attempts = 8, run_limit = "30s", backoff = "2s..1h")]
-/// struct SendEmail {}
+/// #[job(name = "email.send", max_attempts = 8, run_limit = "30s", backoff = "2s..1h",
+///       limit_key = "account:{account}", max_running = 3, weight = 2)]
+/// struct SendEmail { account: i64 }
+/// # use leasehold::Job;
+/// # assert_eq!(SendEmail { account: 7 }.limit_key().as_deref(), Some("account:7"));
+/// # assert_eq!(SendEmail::limit(), Some(leasehold::Limit::new("account").max_running(3).weight(2)));
+///
+/// // One job of each line at a time, in order; and a limit for all jobs of a name.
+/// #[derive(leasehold::Job, serde::Serialize, serde::Deserialize)]
+/// #[job(name = "line.sync", limit_key = "line:{line}", ordered = true, on_death = "stop", max_waiting = 1000)]
+/// struct SyncLine { line: i64 }
+/// #[derive(leasehold::Job, serde::Serialize, serde::Deserialize)]
+/// #[job(name = "report.build", max_running = 3, rate = "100/1m", burst = 20)]
+/// struct BuildReport {}
+/// # let limit = BuildReport::limit().expect("a limit");
+/// # assert!(limit.by_name && limit.rate == Some((100, std::time::Duration::from_secs(60))));
+/// # assert_eq!(BuildReport {}.limit_key().as_deref(), Some("report.build"));
+/// #[derive(leasehold::Job, serde::Serialize, serde::Deserialize)]
+/// #[job(name = "doc.index", limit_key = "doc:{id}", debounce = "5s..1m")]
+/// struct IndexDoc { id: i64 }
 /// ```
 pub trait Job: Serialize + DeserializeOwned + Send + 'static {
     /// Stored with every job, so renaming the struct orphans no job. Choose it once.
     const NAME: &'static str;
     /// The queue of these jobs unless an enqueue names another one.
     const QUEUE: &'static str = "default";
+
+    /// Which limit holds this job back, such as `tenant:7`. Default: none.
+    fn limit_key(&self) -> Option<String> {
+        None
+    }
+
+    /// The limit that workers declare for these jobs. Default: none.
+    fn limit() -> Option<Limit> {
+        None
+    }
 
     /// The policy of every job with this name. Stored with each job as it is enqueued: a change affects
     /// new jobs only, except for `backoff` and `run_limit`, which the worker applies.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use leasehold::AdminError;
 use leasehold::admin::{
-    Alarms, Dead, Jobs, Measurements, Mirrors, Queues, Schedules, Sweeps, Workers,
+    Alarms, Dead, Jobs, Limits, Measurements, Mirrors, Queues, Schedules, Sweeps, Workers,
 };
 use leasehold::database::Session;
 use tokio_postgres::Row;
@@ -64,6 +64,10 @@ impl Db {
 
     pub fn queues(&self) -> Queues<'_> {
         Queues::on(&self.session)
+    }
+
+    pub fn limits(&self) -> Limits<'_> {
+        Limits::on(&self.session)
     }
 
     pub fn schedules(&self) -> Schedules<'_> {

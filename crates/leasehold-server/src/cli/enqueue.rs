@@ -49,6 +49,9 @@ pub struct Args {
     /// Expire at this time, unless the job has started before it. Default: 30 days after it is due
     #[arg(long, value_parser = parse_due, value_name = "WHEN")]
     expires: Option<Due>,
+    /// Hold the job back by the limit of this key, such as tenant:7
+    #[arg(long, value_name = "KEY")]
+    limit_key: Option<String>,
     /// Bury the job after this many attempts. Default: the setting of the queue
     #[arg(long, value_parser = whole::<i32>(1, i32::MAX.into()))]
     max_attempts: Option<i32>,
@@ -67,6 +70,7 @@ const HELP: &str = "\
 Examples:
   leasehold enqueue email.send '{\"to\":\"a@b.c\"}' --queue mail
   leasehold enqueue report.build @report.json --at +5m --key report-2026-05
+  leasehold enqueue invoice.sync '{\"id\":1}' --limit-key tenant:7
   jq -c . order.json | leasehold enqueue order.check - --wait --wait-timeout 1m";
 
 #[derive(Serialize)]
@@ -119,6 +123,9 @@ pub async fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
     }
     if let Some(attempts) = args.max_attempts {
         draft = draft.max_attempts(attempts);
+    }
+    if let Some(key) = args.limit_key {
+        draft = draft.limit_key(key);
     }
     let stored =
         db.wait(draft.enqueue(db.client())).await.map_err(|failure| match failure.code {

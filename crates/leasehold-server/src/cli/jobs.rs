@@ -7,6 +7,7 @@ use clap::{Args, Subcommand};
 use jiff::Timestamp;
 use leasehold::admin::{Cursor, JobFilter, JobInfo, JobUpdate, Page};
 use leasehold::{JobId, JobState};
+use serde::Serialize;
 
 use super::common::{Common, by};
 use super::db::Db;
@@ -221,15 +222,31 @@ async fn list(args: ListArgs, common: &Common) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// A job, and why it does not run if it waits.
+#[derive(Serialize)]
+struct Shown<'a> {
+    #[serde(flatten)]
+    job: &'a JobInfo,
+    why_waiting: Option<String>,
+}
+
 async fn show(ids: &[JobId], common: &Common) -> Result<ExitCode, Failure> {
     let (out, db) = (common.out(), common.db().await?);
     let filter = JobFilter::any().ids(ids.iter().copied());
     let listed = Part { after: None, limit: 100_000 }.read(&db, &filter).await?;
     let (jobs, now) = (listed.jobs, listed.now);
     match jobs.as_slice() {
-        [one] if ids.len() == 1 => out.one("job", one, |job| record::show(job, now))?,
+        [one] if ids.len() == 1 => {
+            let why_waiting = match one.state.is_waiting() {
+                true => db.within(db.jobs().why_waiting(one.id)).await?,
+                false => None,
+            };
+            out.one("job", &Shown { job: one, why_waiting }, |shown| {
+                record::show(shown.job, shown.why_waiting.as_deref(), now)
+            })?;
+        }
         _ if out.is_table() => {
-            let all: Vec<String> = jobs.iter().map(|job| record::show(job, now)).collect();
+            let all: Vec<String> = jobs.iter().map(|job| record::show(job, None, now)).collect();
             if !all.is_empty() {
                 out.print(all.join("\n").trim_end())?;
             }

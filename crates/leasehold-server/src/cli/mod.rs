@@ -16,6 +16,7 @@ mod failures;
 mod filter;
 mod jobs;
 mod known;
+mod limits;
 mod many;
 mod migrate;
 mod mirrors;
@@ -63,6 +64,9 @@ pub enum Command {
     /// List, pause, resume and configure queues
     #[command(subcommand)]
     Queues(queues::Command),
+    /// List, set and remove limits; list, pause and resume limit keys
+    #[command(subcommand)]
+    Limits(limits::Command),
     /// List, add, pause and run schedules
     #[command(subcommand)]
     Schedules(schedules::Command),
@@ -125,6 +129,7 @@ impl Command {
             Self::Jobs(command) => jobs::run(command, common).await,
             Self::Dead(command) => dead::run(command, common).await,
             Self::Queues(command) => queues::run(command, common).await,
+            Self::Limits(command) => limits::run(command, common).await,
             Self::Schedules(command) => schedules::run(command, common).await,
             Self::Sweeps(command) => sweeps::run(command, common).await,
             Self::Mirrors(command) => mirrors::run(command, common).await,

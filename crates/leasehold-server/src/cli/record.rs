@@ -64,8 +64,8 @@ fn took(job: &JobInfo) -> String {
 /// What is shown instead of the columns that a viewer may not read.
 const HIDDEN: &str = "hidden: needs leasehold_operator";
 
-/// Formats everything about one job.
-pub fn show(job: &JobInfo, now: Timestamp) -> String {
+/// Formats everything about one job. `why_waiting`: why it does not run, if it waits.
+pub fn show(job: &JobInfo, why_waiting: Option<&str>, now: Timestamp) -> String {
     let moment = |moment: Option<Timestamp>| {
         moment.map(|moment| format!("{moment:.3} ({})", relative(moment, now))).unwrap_or_default()
     };
@@ -79,10 +79,12 @@ pub fn show(job: &JobInfo, now: Timestamp) -> String {
     fields(&[
         ("id", job.id.to_string()),
         ("state", format!("{} ({})", job.state, situation(job, now))),
+        ("waits because", why_waiting.unwrap_or_default().to_owned()),
         ("name", job.name.clone()),
         ("queue", job.queue.clone()),
         ("tag", job.tag.clone()),
         ("key", text(&job.idempotency_key)),
+        ("limit key", text(&job.limit_key)),
         ("priority", number(job.priority)),
         ("deferred", if job.deferred { "behind all others".to_owned() } else { String::new() }),
         ("attempts", attempts(job)),

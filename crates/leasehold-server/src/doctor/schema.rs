@@ -155,7 +155,7 @@ async fn interference(db: &Db) -> Result<Finding, Failure> {
                  join pg_class c on c.oid = t.tgrelid join pg_namespace n on n.oid = c.relnamespace \
                  join pg_proc p on p.oid = t.tgfoid join pg_namespace f on f.oid = p.pronamespace \
                 where n.nspname in ('leasehold', 'leasehold_internal') and not t.tgisinternal \
-                  and (t.tgname, f.nspname) not in (('job_reserved_name', 'leasehold_internal'), ('job_stored_kwargs', 'leasehold_internal'), ('schedule_reserved_name', 'leasehold_internal'), ('job_wakes_idle', 'leasehold_internal'), \
+                  and (t.tgname, f.nspname) not in (('job_reserved_name', 'leasehold_internal'), ('job_stored_kwargs', 'leasehold_internal'), ('schedule_reserved_name', 'leasehold_internal'), ('job_wakes_idle', 'leasehold_internal'), ('limit_signal_wakes_idle', 'leasehold_internal'), \
                                                     ('audit_has_an_actor', 'leasehold_internal'), \
                                                     ('default_expiry', 'leasehold_internal')) \
                union all \

@@ -29,6 +29,7 @@ async fn every_command_has_a_help_text() {
         "jobs",
         "dead",
         "queues",
+        "limits",
         "schedules",
         "workers",
         "doctor",

@@ -17,6 +17,7 @@ mod doctor;
 mod enqueue;
 mod fixture;
 mod jobs;
+mod limits;
 mod migrate;
 mod mirrors;
 mod mistakes;

@@ -27,11 +27,13 @@ async fn viewers_list_and_operators_act() {
     let dead = fixture.dead("mail", "a", "lost").await.to_string();
     let done = fixture.completed("mail", "b").await.to_string();
     let waiting = fixture.job("mail", "c").await.to_string();
-    let reads: [&[&str]; 6] = [
+    let reads: [&[&str]; 8] = [
         &["jobs", "list"],
         &["jobs", "show", &done],
         &["dead", "list"],
         &["queues", "list"],
+        &["limits", "list"],
+        &["limits", "keys", "--queue", "mail"],
         &["schedules", "list"],
         &["workers", "list"],
     ];
@@ -44,7 +46,7 @@ async fn viewers_list_and_operators_act() {
     hidden.prints("hidden: needs leasehold_operator");
     assert!(!hidden.stdout.contains("it hurts"), "{}", hidden.stdout);
     run_as(&fixture, "operator", &["jobs", "show", &dead]).await.expect(0).prints("it hurts");
-    let acts: [&[&str]; 8] = [
+    let acts: [&[&str]; 10] = [
         &["dead", "redrive", &dead],
         &["jobs", "update", &waiting, "--priority", "1"],
         &["jobs", "cancel", &waiting],
@@ -52,6 +54,8 @@ async fn viewers_list_and_operators_act() {
         &["queues", "pause", "mail", "--why", "x"],
         &["queues", "resume", "mail"],
         &["queues", "set", "mail", "--max-lost", "4"],
+        &["limits", "set", "tenant", "--queue", "mail", "--max-running", "1"],
+        &["limits", "pause", "tenant:7", "--queue", "mail"],
         &["schedules", "add", "nightly", "0 3 * * *", "a", "--queue", "mail"],
     ];
     for args in acts {

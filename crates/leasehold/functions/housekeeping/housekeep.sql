@@ -24,7 +24,7 @@ begin
     perform leasehold_internal.check_time('budget', budget), leasehold_internal.check_time('keep_history', keep_history),
             leasehold_internal.check_time('keep_dead', keep_dead);
     foreach duty in array array['reclaim', 'clamp_leases', 'walk_jobs', 'prune_leases', 'prune_keys',
-                                'prune_marks', 'prune_workers', 'prune_dead', 'prune_queues',
+                                'prune_marks', 'prune_workers', 'prune_dead', 'prune_queues', 'prune_limits',
                                 'prune_measures', 'extend_history', 'drop_history'] loop
         done := 0;
         error := null;

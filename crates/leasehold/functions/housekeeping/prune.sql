@@ -160,7 +160,9 @@ begin
     execute 'delete from leasehold_internal.queue g where g.name = any (array('
         'select q.name from leasehold_internal.queue q'
         ' where q.created_at < statement_timestamp() - $1 and ' || untouched ||
-        ' and not exists (select from leasehold.job j where j.queue = q.name)'
+        ' and not exists (select from leasehold.job j where j.queue = q.name and j.limit_key is null)'
+        ' and not exists (select from leasehold.job j where j.queue = q.name and j.limit_key is not null)'
+        ' and not exists (select from leasehold_internal.limit_rule r where r.queue = q.name)'
         ' and not exists (select from leasehold_internal.dead_job d where d.queue = q.name)'
         ' and not exists (select from leasehold_internal.watch w where w.queue = q.name)'
         ' and not exists (select from leasehold_internal.schedule s where s.queue = q.name)'
@@ -174,7 +176,47 @@ begin
     more := removed = up_to;
 end $$;
 
--- Prunes one kind: leases, keys, marks, workers, dead or queues. `keep` null: the default retention;
+-- Prunes the rows of limit keys without jobs. A claimer creates the row again. A row that a claimer has
+-- locked stays, and a job that arrives meanwhile has its signal. Only for `prune_kind`.
+create or replace function leasehold_internal.prune_limits(
+    up_to int, keep interval, after text, out removed int, out more boolean, out reached text
+)
+language plpgsql volatile security definer
+set search_path = leasehold, pg_temp set enable_seqscan = off set enable_bitmapscan = off
+set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
+declare
+    seen int;
+begin
+    -- A queue and a key, with a line feed between them.
+    with page as materialized (
+        select k.queue, k.key, k.look_at is null and k.paused_at is null and k.key <> ''
+               and coalesce(k.full_at <= statement_timestamp(), true) as is_idle
+          from leasehold_internal.limit_key k
+         where (k.queue, k.key) > (split_part(coalesce(after, ''), E'\n', 1), split_part(coalesce(after, ''), E'\n', 2))
+         order by k.queue, k.key limit up_to
+    ), gone as (
+        delete from leasehold_internal.limit_key g
+         where g.ctid = any (array(
+                select k.ctid from page p
+                  join leasehold_internal.limit_key k on k.queue = p.queue and k.key = p.key
+                 where p.is_idle and k.look_at is null and k.paused_at is null
+                   and coalesce(k.full_at <= statement_timestamp(), true)
+                   and not exists (select from leasehold.job j
+                                    where j.queue = k.queue and j.limit_key = k.key)
+                   for update of k skip locked))
+        returning 1
+    )
+    select (select count(*) from page), (select count(*) from gone),
+           (select p.queue || E'\n' || p.key from page p order by p.queue desc, p.key desc limit 1)
+      into seen, removed, reached;
+    more := seen = up_to;
+    delete from leasehold_internal.limit_throttle t
+     where t.ctid = any (array(
+            select e.ctid from leasehold_internal.limit_throttle e
+             where e.ends_at < statement_timestamp() limit up_to for update skip locked));
+end $$;
+
+-- Prunes one kind: leases, keys, marks, workers, dead, queues or limits. `keep` null: the default retention;
 -- dead jobs then stay. One housekeeper is elected per kind, for the statement; `anyway`: without the
 -- election, in case the elected one hangs. `after`: what the last call reached.
 create or replace function leasehold_internal.prune_kind(
@@ -186,7 +228,7 @@ language plpgsql volatile security definer
 set search_path = leasehold, pg_temp set lock_timeout = '1s' as $$
 #variable_conflict use_variable
 declare
-    kinds text[] := array['leases', 'keys', 'marks', 'workers', 'dead', 'queues'];
+    kinds text[] := array['leases', 'keys', 'marks', 'workers', 'dead', 'queues', 'limits'];
 begin
     if coalesce(kind <> all (kinds), true) then
         raise exception 'there is no kind % to prune', coalesce(quote_literal(kind), 'null')
@@ -204,6 +246,7 @@ begin
             when 'workers' then select p.* into removed, more, reached from leasehold_internal.prune_workers(up_to, keep, after) p;
             when 'dead' then select p.* into removed, more, reached from leasehold_internal.prune_dead(up_to, keep, after) p;
             when 'queues' then select p.* into removed, more, reached from leasehold_internal.prune_queues(up_to, keep, after) p;
+            when 'limits' then select p.* into removed, more, reached from leasehold_internal.prune_limits(up_to, keep, after) p;
         end case;
     end if;
     return next;

@@ -17,10 +17,9 @@ set search_path = leasehold, pg_temp set enable_seqscan = off set enable_bitmaps
 begin
     return query
     with recursive hop (queue) as (
-        (select j.queue from leasehold.job j order by j.queue limit 1)
+        (select leasehold_internal.next_queue(''))
         union all
-        select (select j.queue from leasehold.job j where j.queue > hop.queue order by j.queue limit 1)
-          from hop where hop.queue is not null
+        select leasehold_internal.next_queue(hop.queue) from hop where hop.queue is not null
     )
     select hop.queue from hop where hop.queue is not null limit 5000;
 end $$;
@@ -119,7 +118,11 @@ set search_path = leasehold, pg_temp set enable_seqscan = off set enable_bitmaps
 set plan_cache_mode = force_generic_plan as $$
 declare
     met record;
+    -- Jobs with a limit key come last: they are in an index of their own.
+    keyed boolean := false;
     -- Before the first job.
+    last_key text := '';
+    last_permit boolean := false;
     last_deferred boolean := false;
     last_priority bigint := -2147483649;
     last_at timestamptz := '-infinity';
@@ -133,13 +136,23 @@ begin
     watched_length := 0;
     loop
         with piece as materialized (
-            select j.deferred, j.priority, j.scheduled_at, j.id, j.tag, j.held, j.attempts
-              from leasehold.job j
-             where j.queue = count_queue.queue
-               and (j.deferred, j.priority, j.scheduled_at, +j.id)
-                   > (last_deferred, last_priority, last_at, last_id)
-             order by j.deferred, j.priority, j.scheduled_at, +j.id
-             limit most + 1
+            (select null::text as limit_key, false as permit, j.deferred, j.priority, j.scheduled_at, j.id,
+                    j.tag, j.held, j.attempts
+               from leasehold.job j
+              where not keyed and j.queue = count_queue.queue and j.limit_key is null
+                and (j.deferred, j.priority, j.scheduled_at, +j.id)
+                    > (last_deferred, last_priority, last_at, last_id)
+              order by j.deferred, j.priority, j.scheduled_at, +j.id
+              limit most + 1)
+            union all
+            (select j.limit_key, j.permit, j.deferred, j.priority, j.scheduled_at, j.id,
+                    j.tag, j.held, j.attempts
+               from leasehold.job j
+              where keyed and j.queue = count_queue.queue and j.limit_key is not null
+                and (j.limit_key, j.permit, j.deferred, j.priority, j.scheduled_at, +j.id)
+                    > (last_key, last_permit, last_deferred, last_priority, last_at, last_id)
+              order by j.limit_key, j.permit, j.deferred, j.priority, j.scheduled_at, +j.id
+              limit most + 1)
         ), tags as (
             select p.tag, count(*) as jobs, count(*) filter (where p.held) as running,
                    count(*) filter (where not p.held
@@ -156,24 +169,37 @@ begin
                    coalesce(sum(t.jobs) filter (where not leasehold_internal.is_bulk(t.tag, bulk)), 0) as watched
               from tags t
         )
-        select s.*, l.deferred, l.priority, l.scheduled_at, l.id into met
+        select s.*, l.limit_key, l.permit, l.deferred, l.priority, l.scheduled_at, l.id into met
           from sums s
           left join lateral (
-            select p.deferred, p.priority, p.scheduled_at, p.id from piece p
-             order by p.deferred desc, p.priority desc, p.scheduled_at desc, p.id desc limit 1) l on true;
+            select p.* from piece p
+             order by p.limit_key desc, p.permit desc, p.deferred desc, p.priority desc, p.scheduled_at desc,
+                      p.id desc limit 1) l on true;
         running := running + met.running;
         ready := ready + met.ready;
         scheduled := scheduled + met.scheduled;
         retrying := retrying + met.retrying;
         length := length + met.jobs;
         watched_length := watched_length + met.watched;
-        whole := met.jobs <= most;
+        whole := keyed and met.jobs <= most;
         exit when whole or (length > most and watched_length > coalesce(up_to, -1))
                   or clock_timestamp() > deadline;
-        last_deferred := met.deferred;
-        last_priority := met.priority;
-        last_at := met.scheduled_at;
-        last_id := met.id;
+        if keyed or met.jobs > most then
+            last_key := coalesce(met.limit_key, '');
+            last_permit := met.permit;
+            last_deferred := met.deferred;
+            last_priority := met.priority;
+            last_at := met.scheduled_at;
+            last_id := met.id;
+        else
+            keyed := true;
+            last_key := '';
+            last_permit := false;
+            last_deferred := false;
+            last_priority := -2147483649;
+            last_at := '-infinity';
+            last_id := 0;
+        end if;
     end loop;
 end $$;
 
@@ -294,23 +320,24 @@ begin
 end $$;
 
 -- Returns for how many seconds the oldest ready job has waited; 0: none is ready. One index lookup for
--- each of the first 200 priorities, past the running jobs.
+-- each of the first 200 priorities, past the running jobs, and for each of the first 200 limit keys that
+-- have room: what a limit holds back does not wait for a worker.
 create or replace function leasehold_internal.oldest_ready_age(queue text)
 returns double precision
 language plpgsql stable security definer
 set search_path = leasehold, pg_temp set enable_seqscan = off set enable_bitmapscan = off set jit = off as $$
 #variable_conflict use_column
 begin
-    return coalesce((
+    return greatest(leasehold_internal.oldest_limited_age(queue), coalesce((
         with recursive hop (deferred, priority) as (
             (select j.deferred, j.priority from leasehold.job j
-              where j.queue = oldest_ready_age.queue
+              where j.queue = oldest_ready_age.queue and j.limit_key is null
               order by j.queue, j.deferred, j.priority, j.scheduled_at limit 1)
             union all
             select next.deferred, next.priority
               from hop cross join lateral (
                 select j.deferred, j.priority from leasehold.job j
-                 where j.queue = oldest_ready_age.queue
+                 where j.queue = oldest_ready_age.queue and j.limit_key is null
                    and (j.deferred, j.priority) > (hop.deferred, hop.priority)
                  order by j.queue, j.deferred, j.priority, j.scheduled_at limit 1) next
         )
@@ -320,9 +347,40 @@ begin
           from (select hop.deferred, hop.priority from hop limit 200) known
          cross join lateral (
             select j.scheduled_at from leasehold.job j
-             where j.queue = oldest_ready_age.queue
+             where j.queue = oldest_ready_age.queue and j.limit_key is null
                and j.deferred = known.deferred and j.priority = known.priority
                and j.scheduled_at <= statement_timestamp() and j.expires_at > statement_timestamp()
                and not j.held
-             order by j.queue, j.deferred, j.priority, j.scheduled_at limit 1) first), 0);
+             order by j.queue, j.deferred, j.priority, j.scheduled_at limit 1) first), 0));
+end $$;
+
+-- The same for jobs with a limit key. Internal.
+create or replace function leasehold_internal.oldest_limited_age(queue text)
+returns double precision
+language plpgsql stable security definer
+set search_path = leasehold, pg_temp set enable_seqscan = off set enable_bitmapscan = off set jit = off as $$
+#variable_conflict use_column
+begin
+    return coalesce((
+        with recursive hop (key, place) as (
+            (select j.limit_key, 1 from leasehold.job j
+              where j.queue = oldest_limited_age.queue and j.limit_key is not null
+              order by j.queue, j.limit_key limit 1)
+            union all
+            select next.limit_key, hop.place + 1
+              from hop cross join lateral (
+                select j.limit_key from leasehold.job j
+                 where j.queue = oldest_limited_age.queue and j.limit_key > hop.key
+                 order by j.queue, j.limit_key limit 1) next
+             where hop.place < 200
+        )
+        select greatest(extract(epoch from statement_timestamp()
+                                - min(greatest(first.scheduled_at, timestamptz '2000-01-01 00:00Z'))), 0)
+          from hop
+         cross join lateral (
+            select j.scheduled_at from leasehold.job j
+             where j.queue = oldest_limited_age.queue and j.limit_key = hop.key and not j.permit
+             order by j.queue, j.limit_key, j.permit, j.deferred, j.priority, j.scheduled_at limit 1) first
+         where first.scheduled_at <= statement_timestamp()
+           and leasehold_internal.has_room(oldest_limited_age.queue, hop.key)), 0);
 end $$;

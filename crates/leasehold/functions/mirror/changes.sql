@@ -298,7 +298,7 @@ begin
     update leasehold.job j set scheduled_at = statement_timestamp()
      where j.id = any (array(
             select w.id from leasehold_internal.mirror m
-              join leasehold.job w on w.queue = m.queue and w.name = m.job_name
+              join leasehold.job w on w.queue = m.queue and w.limit_key is null and w.name = m.job_name
              where m.name = mirror_recovered.mirror and w.deferred and not w.held
                and w.scheduled_at > statement_timestamp()
              -- Jobs that failed by themselves keep waiting.

@@ -99,7 +99,8 @@ begin
                    = leasehold_internal.mirror_kwargs(m.key_kind, m.job_field, k.key) ->> m.job_field
              cross join lateral (select j.kwargs ? 'changed'
                      or j.idempotency_key = leasehold_internal.mirror_mark(m.name, k.key) as changes) c
-             where j.queue = m.queue and j.name = m.job_name) n
+             -- No job of a mirror has a limit key.
+             where j.queue = m.queue and j.limit_key is null and j.name = m.job_name) n
      group by n.key;
 end $$;
 
@@ -125,7 +126,7 @@ declare
 begin
     select * into m from leasehold_internal.mirror where name = mirror_differs.mirror;
     too_many := (select count(*) from (
-        select from leasehold.job j where j.queue = m.queue limit 500001) c) > 500000;
+        select from leasehold.job j where j.queue = m.queue and j.limit_key is null limit 500001) c) > 500000;
     with marked as materialized (
         select a.key, a.kind, a.source, a.held, j.enqueued_at as since
           from unnest(keys, kinds, sources, held_versions) as a (key, kind, source, held)

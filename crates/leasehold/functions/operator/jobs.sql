@@ -56,8 +56,12 @@ begin
                    and (w.scheduled_at > statement_timestamp() or w.deferred) is true
                  order by w.id for update))
            and not j.held and (j.scheduled_at > statement_timestamp() or j.deferred) is true
-        returning j.id)
-    select coalesce(array_agg(id), '{}') into moved from due;
+        returning j.id, j.queue, j.limit_key
+    ), signalled as materialized (
+        select leasehold_internal.job_returned(d.queue, d.limit_key, statement_timestamp())
+          from due d where d.limit_key is not null
+    )
+    select coalesce(array_agg(d.id), '{}') into moved from due d where (select count(*) from signalled) >= 0;
     if moved <> '{}' then
         perform leasehold_internal.wake(q.queue)
            from (select distinct j.queue from leasehold.job j where j.id = any (moved)) q;
@@ -112,10 +116,15 @@ begin
                 'scheduled_at', statement_timestamp(),
                 'expires_at', greatest(b.expires_at, statement_timestamp() + interval '30 days'),
                 'attempts', 0, 'lost_count', 0, 'held', false, 'cancel_requested', false,
-                'deferred', false)) x
-        returning id
+                'deferred', false,
+                -- It was the first of an ordered key that its death stopped, and is again.
+                'permit', leasehold_internal.stops_on_death(b.queue, b.limit_key))) x
+        returning id, queue, limit_key
+    ), signalled as materialized (
+        select leasehold_internal.job_returned(a.queue, a.limit_key, statement_timestamp())
+          from alive a where a.limit_key is not null
     )
-    select coalesce(array_agg(id), '{}') into moved from alive;
+    select coalesce(array_agg(a.id), '{}') into moved from alive a where (select count(*) from signalled) >= 0;
     if moved <> '{}' then
         insert into leasehold.audit (actor, action, subject, detail)
         values (actor, 'redrive', cardinality(moved) || ' jobs', concat_ws(': ', left(moved::text, 1000), why));
@@ -131,6 +140,7 @@ language plpgsql volatile security definer
 set search_path = leasehold, pg_temp set enable_seqscan = off set jit = off as $$
 declare
     deleted bigint[];
+    ended leasehold_internal.ended_job[];
 begin
     with waiting as (
         delete from leasehold.job j
@@ -138,15 +148,20 @@ begin
                 select w.id from leasehold.job w
                  where w.id = any (ids) and not w.held order by w.id for update))
            and not j.held
-        returning j.id
+        returning j.id, j.queue, j.limit_key, j.batch_id
     ), dead as (
         delete from leasehold_internal.dead_job d
          where d.id = any (array(
                 select e.id from leasehold_internal.dead_job e where e.id = any (ids) order by e.id for update))
-        returning d.id
+        returning d.id, d.queue, d.limit_key
     )
-    select coalesce(array_agg(g.id), '{}') into deleted
-      from (select w.id from waiting w union all select d.id from dead d) g;
+    select coalesce(array_agg(g.id), '{}'), array_agg(row(g.id, g.queue, g.limit_key, g.batch_id, 'deleted')::leasehold_internal.ended_job)
+               filter (where g.limit_key is not null or g.batch_id is not null)
+      into deleted, ended
+      from (select w.id, w.queue, w.limit_key, w.batch_id from waiting w
+            -- A dead job may stop its key. It left its batch when it died.
+            union all select d.id, d.queue, d.limit_key, null from dead d) g;
+    perform leasehold_internal.jobs_ended(ended);
     if deleted <> '{}' then
         insert into leasehold.audit (actor, action, subject, detail)
         values (actor, 'delete', cardinality(deleted) || ' jobs', concat_ws(': ', left(deleted::text, 1000), why));
@@ -189,6 +204,7 @@ begin
            deferred = j.deferred and priority is null and scheduled_at is null,
            tag = coalesce(tag, j.tag), max_attempts = coalesce(max_attempts, j.max_attempts)
      where j.id = job_id and not j.held;
+    perform leasehold_internal.job_returned(mine.queue, mine.limit_key, due);
     if due <= statement_timestamp() then
         perform leasehold_internal.wake(mine.queue);
     end if;

@@ -11,10 +11,9 @@ set search_path = leasehold, pg_temp set enable_seqscan = off set jit = off as $
     -- Hops from one queue to the next in the index; never reads the jobs in between.
     select waiting.queue from (
         with recursive hop (queue) as (
-            (select j.queue from leasehold.job j order by j.queue limit 1)
+            (select leasehold_internal.next_queue(''))
             union all
-            select (select j.queue from leasehold.job j where j.queue > hop.queue order by j.queue limit 1)
-              from hop where hop.queue is not null
+            select leasehold_internal.next_queue(hop.queue) from hop where hop.queue is not null
         )
         select hop.queue from hop where hop.queue is not null) waiting
     union

@@ -23,7 +23,7 @@ begin
     return lease;
 end $$;
 
--- The columns of `claimed_job`, for `claim_alone` and `recover_claim`; `claim_next` repeats the list, and a test
+-- The columns of `claimed_job`, for `claim_alone`, `claim_limited` and `recover_claim`; `claim_next` repeats the list, and a test
 -- compares the two. `lease`: its length.
 create or replace function leasehold_internal.claimed_columns(
     job leasehold.job, settings leasehold_internal.queue, lease interval
@@ -72,9 +72,19 @@ declare
     settings leasehold_internal.queue := leasehold_internal.queue_settings(queue);
     length interval := coalesce(leasehold_internal.check_lease_length(lease), settings.lease);
     chances int := coalesce(most_lost, greatest(settings.max_lost - 1, 1));
+    -- Names with a limit: their jobs get the limit key of the name, and are claimed by it.
+    of_names text[];
+    started int;
 begin
     if settings.paused_at is not null or coalesce(up_to, 0) <= 0 then
         return;
+    end if;
+    if settings.is_limited then
+        of_names := leasehold_internal.limited_names(queue);
+        up_to := leasehold_internal.queue_room(queue, least(up_to, 10000));
+        if up_to <= 0 then
+            return;
+        end if;
     end if;
     return query
     with recursive hop (deferred, priority, next, known) as (
@@ -92,7 +102,7 @@ begin
             -- Bounds on the priority alone: an index scan does not stop where the second column of a row
             -- comparison fails.
             select j.priority from leasehold.job j
-             where j.queue = claim_next.queue and j.deferred = h.deferred
+             where j.queue = claim_next.queue and j.limit_key is null and j.deferred = h.deferred
                and j.priority > coalesce(h.priority, case when h.deferred = first_deferred
                                                           then first_priority::bigint - 1
                                                           else -2147483649 end)
@@ -109,12 +119,14 @@ begin
          cross join lateral (
             select j.ctid as row_at, j.lost_count > 0 as lost
               from leasehold.job j
-             where j.queue = claim_next.queue and j.deferred = h.deferred and j.priority = h.priority
+             where j.queue = claim_next.queue and j.limit_key is null
+               and j.deferred = h.deferred and j.priority = h.priority
                and (j.scheduled_at, +j.id)
                    > (coalesce(after_at[h.known], '-infinity'), coalesce(after_id[h.known], 0))
                and j.scheduled_at <= statement_timestamp()
                and j.expires_at > statement_timestamp()
                and not j.held and j.lost_count < chances
+               and (of_names is null or j.name <> all (of_names))
                -- The OR keeps this a hashed subplan; `= any (names)` compares with each name in turn.
                and (names is null or j.name in (select u.name from unnest(names) as u (name)))
              order by j.queue, j.deferred, j.priority, j.scheduled_at, +j.id
@@ -135,9 +147,10 @@ begin
         returning j.*
     ), leased as (
         insert into leasehold_internal.lease
-            (lease_generation, lease_expires_at, lease, keep_history, queue, claimed_by, claim_id, job_ids)
+            (lease_generation, lease_expires_at, lease, keep_history, has_extras, queue, claimed_by,
+             claim_id, job_ids)
         select c.lease_generation, statement_timestamp() + length, length, settings.keep_history,
-               claim_next.queue, worker, claim_next.claim_id, array_agg(c.id)
+               count(c.batch_id) > 0, claim_next.queue, worker, claim_next.claim_id, array_agg(c.id)
           from claimed c group by c.lease_generation
     )
     -- The list of `claimed_columns`: through it, a row as one value would cost a fifth of a large claim.
@@ -146,6 +159,10 @@ begin
            c.tag, c.enqueued_at, c.idempotency_key, c.trace_context, settings.run_limit, length,
            settings.max_lost, c.deferred
       from claimed c order by c.deferred, c.priority, c.scheduled_at, c.id;
+    if settings.is_limited then
+        get diagnostics started = row_count;
+        perform leasehold_internal.queue_started(queue, started);
+    end if;
 end $$;
 
 -- Claims one job whose worker died, alone under its own lease: one that `least_lost` workers or more
@@ -165,19 +182,45 @@ declare
     settings leasehold_internal.queue := leasehold_internal.queue_settings(queue);
     length interval := coalesce(leasehold_internal.check_lease_length(lease), settings.lease);
     losses int := coalesce(least_lost, settings.max_lost - 1);
+    first record;
+    of_names text[];
+    started int;
 begin
     if settings.paused_at is not null then
+        return;
+    end if;
+    if settings.is_limited then
+        of_names := leasehold_internal.limited_names(queue);
+        if leasehold_internal.queue_room(queue, 1) <= 0 then
+            return;
+        end if;
+    end if;
+    select j.id, j.limit_key into first
+      from leasehold.job j
+     where j.queue = claim_alone.queue and j.lost_count > 0 and j.lost_count >= losses
+       and (names is null or j.name in (select u.name from unnest(names) as u (name)))
+       and j.scheduled_at <= statement_timestamp()
+       and j.expires_at > statement_timestamp()
+       and not j.held
+       and case when j.limit_key is null then of_names is null or j.name <> all (of_names)
+                else leasehold_internal.has_room(j.queue, j.limit_key) end
+     order by j.queue, j.priority, j.scheduled_at, +j.id
+     limit 1;
+    if first.limit_key is not null then
+        return query
+        select * from leasehold_internal.claim_limited(
+            worker, queue, 1, lease, claim_id, names, 2147483647, first.limit_key, first.id);
         return;
     end if;
     return query
     with picked as materialized (
         select j.ctid as row_at
           from leasehold.job j
-         where j.queue = claim_alone.queue and j.lost_count > 0 and j.lost_count >= losses
+         where j.queue = claim_alone.queue and j.limit_key is null and j.lost_count > 0 and j.lost_count >= losses
            and (names is null or j.name in (select u.name from unnest(names) as u (name)))
            and j.scheduled_at <= statement_timestamp()
            and j.expires_at > statement_timestamp()
-           and not j.held
+           and not j.held and (of_names is null or j.name <> all (of_names))
          order by j.queue, j.priority, j.scheduled_at, +j.id
          limit 1
            for update skip locked
@@ -188,16 +231,21 @@ begin
            set held = true, lease_generation = n.generation, attempts = j.attempts + 1
           from numbered n
          where j.ctid = n.row_at and not j.held
-        returning j as job, j.id, j.lease_generation
+        returning j as job, j.id, j.lease_generation, j.batch_id
     ), leased as (
         insert into leasehold_internal.lease
-            (lease_generation, lease_expires_at, lease, keep_history, queue, claimed_by, claim_id, job_ids)
+            (lease_generation, lease_expires_at, lease, keep_history, has_extras, queue, claimed_by,
+             claim_id, job_ids)
         select c.lease_generation, statement_timestamp() + length, length, settings.keep_history,
-               claim_alone.queue, worker, claim_alone.claim_id, array[c.id]
+               c.batch_id is not null, claim_alone.queue, worker, claim_alone.claim_id, array[c.id]
           from claimed c
     )
     select r.*
       from claimed c cross join lateral leasehold_internal.claimed_columns(c.job, settings, length) r;
+    if settings.is_limited then
+        get diagnostics started = row_count;
+        perform leasehold_internal.queue_started(queue, started);
+    end if;
 end $$;
 
 -- Claims up to `up_to` jobs one by one, each under its own lease, in the order of `claim_next`. For a
@@ -226,7 +274,7 @@ begin
     for candidate in
         select j.id, j.deferred, j.priority, j.scheduled_at
           from leasehold.job j
-         where j.queue = claim_around.queue and j.deferred >= first_deferred
+         where j.queue = claim_around.queue and j.limit_key is null and j.deferred >= first_deferred
            and j.scheduled_at <= statement_timestamp()
            and j.expires_at > statement_timestamp()
            and not j.held and j.lost_count < greatest(settings.max_lost - 1, 1)
@@ -276,6 +324,8 @@ begin
            and j.scheduled_at <= statement_timestamp()
            and j.expires_at > statement_timestamp()
            and not j.held
+           -- A worker must not wait to run alone for a job that its limit holds back.
+           and (j.limit_key is null or leasehold_internal.has_room(j.queue, j.limit_key))
          order by j.queue, j.priority, j.scheduled_at, +j.id
          limit 1);
 end $$;
@@ -290,7 +340,7 @@ set plan_cache_mode = force_generic_plan as $$
 #variable_conflict use_variable
 begin
     return exists (select from leasehold.job j
-                    where j.queue = has_deferred.queue and j.deferred
+                    where j.queue = has_deferred.queue and j.limit_key is null and j.deferred
                     order by j.queue, j.deferred, j.priority limit 1);
 end $$;
 
@@ -310,6 +360,7 @@ language plpgsql volatile security definer set search_path = leasehold, pg_temp 
 #variable_conflict use_variable
 declare
     lost_at int;
+    limited boolean;
 begin
     if coalesce(worker, '') = '' or octet_length(worker) > 300 then
         raise exception 'worker is %; it must have 1 to 300 bytes', coalesce(quote_literal(left(worker, 80)), 'null')
@@ -328,6 +379,16 @@ begin
     -- The most jobs that one claim takes, as the queue says: one lost worker loses them all.
     claim_size := least(coalesce(claim_size, 2147483647), (leasehold_internal.queue_settings(queue)).claim_size);
     perform leasehold_internal.reclaim_leases(100);
+    limited := leasehold_internal.has_limited(queue);
+    -- Jobs with a limit key and the others: neither kind may fill every claim.
+    if limited and random() < 0.5 then
+        return query select * from leasehold_internal.claim_limited_safely(
+            worker, queue, claim_size, lease, claim_id, names, 1);
+        if found then
+            return;
+        end if;
+        limited := false;
+    end if;
     begin
         lost_at := leasehold_internal.lost_priority(queue, names, 1);
         if lost_at is not null then
@@ -347,6 +408,9 @@ begin
         return query select * from leasehold_internal.claim_next(
             worker, queue, claim_size, lease, claim_id, names, 1, false, -2147483648, true, 2147483647, true,
             '{}', '{}', '{}', '{}');
+        if found then
+            return;
+        end if;
     exception when others then
         -- The caller gets errors about bad arguments, conflicts and failures of the server. What is left is
         -- a job that a trigger or a constraint refuses: it must not block the jobs behind it.
@@ -354,7 +418,14 @@ begin
             raise;
         end if;
         return query select * from leasehold_internal.claim_around(worker, queue, least(claim_size, 1), lease, claim_id, names);
+        if found then
+            return;
+        end if;
     end;
+    if limited then
+        return query select * from leasehold_internal.claim_limited_safely(
+            worker, queue, claim_size, lease, claim_id, names, 1);
+    end if;
 end $$;
 
 -- Returns the jobs of a claim whose reply was lost, if it took place: those of each lease together. A caller that

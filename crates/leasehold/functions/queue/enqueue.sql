@@ -16,7 +16,9 @@ create or replace function leasehold.enqueue(
     max_attempts int default null,
     key text default null,
     key_ttl interval default interval '24 hours',
-    trace_context text default null
+    trace_context text default null,
+    limit_key text default null,
+    batch bigint default null
 )
 returns table (job_id bigint, inserted boolean)
 language plpgsql volatile security definer
@@ -28,6 +30,8 @@ declare
         expires_at, greatest(due, statement_timestamp()) + interval '30 days');
     digest bytea;
     known leasehold_internal.idempotency_key;
+    rule leasehold_internal.limit_rule;
+    limited boolean := false;
 begin
     perform leasehold_internal.check_enqueue(name, kwargs, queue);
     perform leasehold_internal.check_options(tag, max_attempts, due, key);
@@ -42,11 +46,67 @@ begin
         raise exception 'this trace context has % bytes', octet_length(trace_context)
             using errcode = 'LH002', constraint = 'LH002', hint = 'A trace context has at most 1,024 bytes.';
     end if;
+    perform leasehold_internal.check_limit_key(limit_key);
+    if exists (select from leasehold_internal.queue q where q.name = queue and q.is_limited) then
+        limited := true;
+        limit_key := coalesce(limit_key, leasehold_internal.key_of_name(queue, name));
+    end if;
+    if limit_key is not null then
+        rule := leasehold_internal.limit_rule_of(queue, limit_key);
+        limited := limited or rule.key is not null;
+    end if;
+    if rule.debounce is not null then
+        due := greatest(due, statement_timestamp() + rule.debounce);
+        expiry := coalesce(expires_at, due + interval '30 days');
+        if key is null and batch is null then
+            job_id := leasehold_internal.debounce_job(
+                name, kwargs, queue, priority, due, expiry, tag, max_attempts, trace_context, limit_key,
+                rule.debounce_max);
+            if job_id is not null then
+                inserted := false;
+                return next;
+                return;
+            end if;
+        end if;
+    end if;
     if key is null then
+        if rule.throttle is not null and batch is null then
+            job_id := nextval('leasehold.job_id_seq');
+            -- Waits for a transaction that stores a job of the same key.
+            insert into leasehold_internal.limit_throttle as t (queue, key, job_id, ends_at)
+            values (queue, limit_key, job_id, statement_timestamp() + rule.throttle)
+            on conflict on constraint limit_throttle_pkey do update
+                set job_id = excluded.job_id, ends_at = excluded.ends_at
+                where t.ends_at <= statement_timestamp() or t.ends_at > excluded.ends_at + rule.throttle;
+            if not found then
+                select t.job_id into job_id from leasehold_internal.limit_throttle t
+                 where t.queue = enqueue.queue and t.key = enqueue.limit_key;
+                inserted := false;
+                return next;
+                return;
+            end if;
+            perform leasehold_internal.check_waiting(queue, limit_key, rule, 1);
+            insert into leasehold.job
+                (id, name, kwargs, queue, priority, scheduled_at, expires_at, tag, max_attempts, trace_context,
+                 limit_key)
+            overriding system value
+            values (job_id, name, kwargs, queue, priority, due, expiry, tag, max_attempts, trace_context, limit_key);
+            perform leasehold_internal.jobs_stored(array[job_id], queue, limit_key, due, batch);
+            inserted := true;
+            return next;
+            return;
+        end if;
+        if limited then
+            perform leasehold_internal.check_waiting(queue, limit_key, rule, 1);
+        end if;
         insert into leasehold.job as j
-            (name, kwargs, queue, priority, scheduled_at, expires_at, tag, max_attempts, trace_context)
-        values (name, kwargs, queue, priority, due, expiry, tag, max_attempts, trace_context)
+            (name, kwargs, queue, priority, scheduled_at, expires_at, tag, max_attempts, trace_context,
+             limit_key, batch_id)
+        values (name, kwargs, queue, priority, due, expiry, tag, max_attempts, trace_context, limit_key, batch)
         returning j.id into job_id;
+        if limit_key is not null or batch is not null then
+            perform leasehold_internal.jobs_stored(array[job_id], queue, limit_key, due, batch);
+        end if;
         inserted := true;
         return next;
         return;
@@ -88,12 +148,18 @@ begin
                    holds_until = statement_timestamp() + key_ttl, created_at = statement_timestamp()
              where k.queue = queue and k.key = key;
         end if;
+        if limited then
+            perform leasehold_internal.check_waiting(queue, limit_key, rule, 1);
+        end if;
         insert into leasehold.job
             (id, name, kwargs, queue, priority, scheduled_at, expires_at, tag, max_attempts,
-             idempotency_key, trace_context)
+             idempotency_key, trace_context, limit_key, batch_id)
         overriding system value
         values (job_id, name, kwargs, queue, priority, due, expiry, tag, max_attempts,
-                key, trace_context);
+                key, trace_context, limit_key, batch);
+        if limit_key is not null or batch is not null then
+            perform leasehold_internal.jobs_stored(array[job_id], queue, limit_key, due, batch);
+        end if;
         inserted := true;
         return next;
         return;
@@ -112,7 +178,9 @@ create or replace function leasehold.enqueue_many(
     tag text default '',
     max_attempts int default null,
     keys text[] default null,
-    key_ttl interval default interval '24 hours'
+    key_ttl interval default interval '24 hours',
+    limit_key text default null,
+    batch bigint default null
 )
 returns table (job_id bigint, inserted boolean)
 language plpgsql volatile security definer set search_path = leasehold, pg_temp as $$
@@ -124,6 +192,9 @@ declare
     job_ids bigint[] := array_fill(null::bigint, array[coalesce(cardinality(names), 0)]);
     new_ones boolean[] := array_fill(null::boolean, array[coalesce(cardinality(names), 0)]);
     i int;
+    rule leasehold_internal.limit_rule;
+    limited boolean := exists (select from leasehold_internal.queue q where q.name = queue and q.is_limited);
+    one_by_one boolean := keys is not null;
 begin
     if names is null or kwargs is null or cardinality(names) <> cardinality(kwargs)
        or (keys is not null and cardinality(keys) <> cardinality(names)) then
@@ -138,17 +209,43 @@ begin
     end if;
     perform leasehold_internal.check_options(tag, max_attempts, due, null);
     perform leasehold_internal.check_expiry(due, expires_at);
+    perform leasehold_internal.check_limit_key(limit_key);
     priority := coalesce(priority, 0);
     for i in 1 .. cardinality(names) loop
         perform leasehold_internal.check_enqueue(names[i], kwargs[i], queue);
     end loop;
-    if keys is null then
+    if limit_key is not null then
+        rule := leasehold_internal.limit_rule_of(queue, limit_key);
+        limited := limited or rule.key is not null;
+        one_by_one := one_by_one or rule.debounce is not null or rule.throttle is not null;
+    elsif limited then
+        one_by_one := one_by_one or coalesce(names && leasehold_internal.limited_names(queue), false);
+    end if;
+    if limited and not one_by_one then
+        perform leasehold_internal.check_waiting(queue, limit_key, rule, cardinality(names));
+    end if;
+    if not one_by_one and limit_key is null and batch is null then
         return query
         insert into leasehold.job as j
             (name, kwargs, queue, priority, scheduled_at, expires_at, tag, max_attempts)
         select u.name, u.kwargs, queue, priority, due, expiry, tag, max_attempts
           from unnest(names, kwargs) as u (name, kwargs)
         returning j.id, true;
+        return;
+    end if;
+    if not one_by_one then
+        with stored as (
+            insert into leasehold.job as j
+                (name, kwargs, queue, priority, scheduled_at, expires_at, tag, max_attempts, limit_key, batch_id)
+            select u.name, u.kwargs, queue, priority, due, expiry, tag, max_attempts, limit_key, batch
+              from unnest(names, kwargs) as u (name, kwargs)
+            returning j.id
+        )
+        select array_agg(s.id) into job_ids from stored s;
+        if job_ids is not null then
+            perform leasehold_internal.jobs_stored(job_ids, queue, limit_key, due, batch);
+        end if;
+        return query select s.id, true from unnest(job_ids) as s (id);
         return;
     end if;
     -- Every batch takes its keys in the same order, so that two batches cannot deadlock. The results
@@ -158,7 +255,7 @@ begin
              order by keys[s.i] collate "C" nulls last, s.i loop
         select e.job_id, e.inserted into job_id, inserted
           from leasehold.enqueue(names[i], kwargs[i], queue, priority, due, expiry, tag,
-                                 max_attempts, keys[i], key_ttl) e;
+                                 max_attempts, keys[i], key_ttl, null, limit_key, batch) e;
         job_ids[i] := job_id;
         new_ones[i] := inserted;
     end loop;
@@ -166,6 +263,104 @@ begin
     select u.job_id, u.inserted
       from unnest(job_ids, new_ones) with ordinality as u (job_id, inserted, position)
      order by u.position;
+end $$;
+
+-- Returns the limit key of jobs of a name that have none of their own. Null: the name has no limit.
+create or replace function leasehold_internal.key_of_name(queue text, name text)
+returns text
+language plpgsql stable security definer
+set search_path = leasehold, pg_temp set enable_seqscan = off set enable_bitmapscan = off set jit = off as $$
+#variable_conflict use_variable
+begin
+    return (select r.key from leasehold_internal.limit_rule r
+             where r.queue = key_of_name.queue and r.key = key_of_name.name and r.by_name limit 1);
+end $$;
+
+-- Raises an error if `jobs` more jobs than may wait for a limit key, or for a queue, would wait. Producers do
+-- not wait for each other: those that enqueue at the same time may exceed the number by what they enqueue.
+create or replace function leasehold_internal.check_waiting(
+    queue text, limit_key text, rule leasehold_internal.limit_rule, jobs int
+)
+returns void
+language plpgsql volatile security definer
+set search_path = leasehold, pg_temp set enable_indexscan = on set enable_seqscan = off
+set enable_bitmapscan = off set jit = off set plan_cache_mode = force_generic_plan as $$
+declare
+    most int := rule.max_waiting;
+    waiting int;
+begin
+    if most is not null then
+        waiting := (select count(*) from (
+            select from leasehold.job j
+             where j.queue = check_waiting.queue and j.limit_key = check_waiting.limit_key and not j.held
+             limit most) w);
+        if waiting + jobs > most then
+            raise exception 'limit % of queue % has % waiting jobs; it may have %', limit_key, queue, waiting, most
+                using errcode = 'LH005', constraint = 'LH005',
+                      hint = 'Enqueue again when some have started, or raise max_waiting of the limit.';
+        end if;
+    end if;
+    select r.max_waiting into most from leasehold_internal.limit_rule r
+     where r.queue = check_waiting.queue and r.key = '' order by r.by_operator desc limit 1;
+    if most is not null then
+        waiting := (select count(*) from (
+            (select from leasehold.job j
+              where j.queue = check_waiting.queue and j.limit_key is null and not j.held limit most)
+            union all
+            (select from leasehold.job j
+              where j.queue = check_waiting.queue and j.limit_key is not null and not j.held limit most)
+            limit most) w);
+        if waiting + jobs > most then
+            raise exception 'queue % has % waiting jobs; it may have %', queue, waiting, most
+                using errcode = 'LH005', constraint = 'LH005',
+                      hint = 'Enqueue again when some have started, or raise max_waiting of the queue''s limit.';
+        end if;
+    end if;
+end $$;
+
+-- Replaces the newest job that waits for a debounced key and has not started: it gets the new values and a
+-- later due time, but not later than `debounce_max` after its first enqueue. Returns its id. Null: there is
+-- none, or another transaction has locked it; the caller then stores a job, and the look at the key makes
+-- one of them.
+create or replace function leasehold_internal.debounce_job(
+    name text, kwargs jsonb, queue text, priority int, due timestamptz, expiry timestamptz, tag text,
+    max_attempts int, trace_context text, limit_key text, debounce_max interval
+)
+returns bigint
+language plpgsql volatile security definer
+set search_path = leasehold, pg_temp set enable_indexscan = on set enable_seqscan = off
+set enable_bitmapscan = off set jit = off set plan_cache_mode = force_generic_plan as $$
+#variable_conflict use_variable
+declare
+    newest tid;
+    replaced bigint;
+    moved timestamptz;
+begin
+    select n.row_at into newest from (
+        select j.ctid as row_at, j.enqueued_at, j.id from leasehold.job j
+         where j.queue = debounce_job.queue and j.limit_key = debounce_job.limit_key and not j.permit
+           and j.name = debounce_job.name and j.attempts = 0 and not j.held and j.batch_id is null
+           and j.idempotency_key is null
+         limit 1000) n
+     order by n.enqueued_at desc, n.id desc limit 1;
+    if newest is null then
+        return null;
+    end if;
+    update leasehold.job j
+       set kwargs = debounce_job.kwargs, priority = debounce_job.priority, tag = debounce_job.tag,
+           max_attempts = debounce_job.max_attempts, trace_context = debounce_job.trace_context,
+           scheduled_at = greatest(least(due, j.enqueued_at + debounce_max), statement_timestamp()),
+           expires_at = expiry
+     where j.ctid = any (array(
+            select w.ctid from leasehold.job w
+             where w.ctid = newest and not w.held and w.attempts = 0 and w.limit_key = debounce_job.limit_key
+               for update skip locked))
+       and not j.held
+    returning j.id, j.scheduled_at into replaced, moved;
+    if replaced is not null then
+        perform leasehold_internal.signal_key(queue, limit_key, moved);
+    end if;
+    return replaced;
 end $$;
 
 -- Raises an error if a queue must not have this name. A plain INSERT checks only the length, because a
@@ -269,6 +464,18 @@ begin
     if scheduled_at not between timestamptz '0001-01-01 00:00Z' and timestamptz '9999-01-01 00:00Z' then
         raise exception 'scheduled_at is %; it must be after the year 0 and before the year 9999', scheduled_at
             using errcode = 'LH002', constraint = 'LH002', hint = 'Leave it out for a job that is due now.';
+    end if;
+end $$;
+
+-- Refuses a limit key that is empty or too long for an index entry.
+create or replace function leasehold_internal.check_limit_key(limit_key text)
+returns void
+language plpgsql immutable set search_path = leasehold, pg_temp as $$
+begin
+    if limit_key = '' or octet_length(limit_key) > 200 then
+        raise exception 'this limit key has % bytes', octet_length(limit_key)
+            using errcode = 'LH002', constraint = 'LH002',
+                  hint = 'A limit key has 1 to 200 bytes, such as tenant:7; leave it out for a job without a limit.';
     end if;
 end $$;
 

@@ -26,6 +26,22 @@ exception when check_violation then
         using errcode = 'LH001', constraint = 'LH001', hint = 'Name a queue that exists, or choose a shorter name.';
 end $$;
 
+-- Returns the first queue after `queue` that has a job: one look into each of the indexes that begin with the
+-- queue. Null: there is none.
+create or replace function leasehold_internal.next_queue(queue text)
+returns text
+language plpgsql stable security definer
+set search_path = leasehold, pg_temp set enable_indexscan = on set enable_indexonlyscan = on
+set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off set jit = off
+set plan_cache_mode = force_generic_plan as $$
+begin
+    return least(
+        (select j.queue from leasehold.job j where j.limit_key is null and j.queue > next_queue.queue
+          order by j.queue limit 1),
+        (select j.queue from leasehold.job j where j.limit_key is not null and j.queue > next_queue.queue
+          order by j.queue limit 1));
+end $$;
+
 -- Returns a generation that no claim ever had, greater than every one before. The sequence makes it
 -- grow; the random low bits keep a generation from being issued twice even if a sequence number
 -- repeats.

@@ -89,7 +89,7 @@ begin
             select coalesce(next_due.at_deferred[h.next] = h.deferred, false) as here) cursor
           left join lateral (
             select j.priority from leasehold.job j
-             where j.queue = next_due.queue and j.deferred = h.deferred
+             where j.queue = next_due.queue and j.limit_key is null and j.deferred = h.deferred
                and j.priority > coalesce(h.priority, -2147483649)
                and j.priority < case when cursor.here then next_due.at_priority[h.next]::bigint
                                      else 2147483648 end
@@ -102,12 +102,24 @@ begin
         select n.scheduled_at
           from (select j.scheduled_at, j.name, row_number() over () as position
                   from leasehold.job j
-                 where j.queue = next_due.queue and j.deferred = h.deferred and j.priority = h.priority
+                 where j.queue = next_due.queue and j.limit_key is null
+                   and j.deferred = h.deferred and j.priority = h.priority
                    and j.scheduled_at > statement_timestamp()
                    and j.scheduled_at <= statement_timestamp() + next_due.within
                    and not j.held
                  order by j.queue, j.deferred, j.priority, j.scheduled_at, +j.id limit 100) n
          where next_due.names is null or n.name = any (next_due.names) or n.position = 100
          limit 1) due;
+    -- The next look at a limit key, or the next signal. Both may be past: a claimer has locked the key.
+    found_at := least(
+        found_at,
+        (select s.due_at from leasehold_internal.limit_signal s
+          where s.queue = next_due.queue and s.due_at <= statement_timestamp() + next_due.within
+          order by s.queue, s.due_at limit 1),
+        (select k.look_at from leasehold_internal.limit_key k
+          where k.queue = next_due.queue and k.look_at <= statement_timestamp() + next_due.within
+            -- The next token of the queue's own rate.
+            and (k.key <> '' or k.look_at > statement_timestamp())
+          order by k.queue, k.look_at limit 1));
     return extract(epoch from found_at - clock_timestamp());
 end $$;

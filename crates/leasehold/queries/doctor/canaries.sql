@@ -8,7 +8,7 @@ select w.queue, extract(epoch from statement_timestamp() - last.at)::float8,
   from (select * from leasehold_internal.watch where not off and min_completed > 0 order by queue limit 50) w
   left join leasehold_internal.queue q on q.name = w.queue
  cross join lateral (select min(scheduled_at) as at from leasehold.job
-       where queue = w.queue and name = 'leasehold.canary') j
+       where queue = w.queue and limit_key is null and name = 'leasehold.canary') j
  cross join lateral (select max(g.minute) as at
        from generate_series(date_trunc('minute', statement_timestamp()) - interval '24 hours',
                 date_trunc('minute', statement_timestamp()), interval '1 minute') as g (minute)

@@ -41,6 +41,8 @@ pub struct JobInfo {
     pub priority: i32,
     /// It waits behind all jobs of its queue that are not deferred.
     pub deferred: bool,
+    /// Which limit holds it back. `None`: none, or the job is completed or cancelled.
+    pub limit_key: Option<String>,
     /// A label for operators; empty without one.
     pub tag: String,
     /// The key under which it was enqueued.
@@ -129,7 +131,7 @@ pub(super) fn finite(row: &Row, column: &str) -> Option<Timestamp> {
 pub(super) const OPEN: &str = "j.id, j.queue, j.name, j.state, j.cause, j.priority, j.tag, j.idempotency_key, \
     j.enqueued_at, j.scheduled_at, j.expires_at, j.claimed_at, j.finished_at, j.attempts, j.max_attempts, \
     j.lost_count, j.worker, j.lease_generation, j.lease_expires_at, j.cancel_requested, \
-    j.deferred";
+    j.deferred, j.limit_key";
 /// The columns that need `leasehold_operator`, and what replaces them for other roles.
 pub(super) const HIDDEN: &str = "j.kwargs, j.last_error, j.errors, j.note, j.trace_context";
 pub(super) const NOTHING: &str = "null::jsonb as kwargs, null::text as last_error, null::jsonb as errors, \
@@ -149,6 +151,7 @@ impl JobInfo {
             kwargs: row.get::<_, Option<AnyJson>>("kwargs").map(|json| json.0),
             priority: row.get("priority"),
             deferred: row.get("deferred"),
+            limit_key: row.get("limit_key"),
             tag: row.get("tag"),
             idempotency_key: row.get("idempotency_key"),
             enqueued_at: time("enqueued_at").unwrap_or_default(),
@@ -249,6 +252,12 @@ impl JobUpdate {
 }
 
 impl Jobs<'_> {
+    /// Returns why a job does not run, in one sentence; `None`: no job with this id waits or runs.
+    pub async fn why_waiting(&self, id: JobId) -> Result<Option<String>, AdminError> {
+        let sql = "select leasehold.why_waiting($1)";
+        self.session.value(sql, &[(&id.0, Type::INT8)]).await
+    }
+
     /// Returns a job in any state. `None`: there is none, or its history was pruned.
     pub async fn get(&self, id: JobId) -> Result<Option<JobInfo>, AdminError> {
         let (filter, page) = (JobFilter::any().ids([id]), Page::first(1));

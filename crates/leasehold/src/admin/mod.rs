@@ -31,7 +31,7 @@
 //!   finds the new state and changes nothing.
 //!
 //! In reading order: [`filter`] selects jobs; [`jobs`] and [`dead`] read and change them (`read` makes the
-//! statements); [`queues`], [`schedules`], [`workers`], [`sweeps`], [`mirrors`] and [`alarms`] do the same for the
+//! statements); [`queues`], [`limits`], [`schedules`], [`workers`], [`sweeps`], [`mirrors`] and [`alarms`] do the same for the
 //! rest; [`measurements`] reads samples; `diagnosis` has the statements of `leasehold doctor`.
 
 pub mod alarms;
@@ -40,6 +40,7 @@ pub mod dead;
 pub mod diagnosis;
 pub mod filter;
 pub mod jobs;
+pub mod limits;
 pub mod measurements;
 pub mod mirrors;
 pub mod queues;
@@ -55,6 +56,7 @@ pub use alarms::{AlarmChange, AlarmInfo, AlarmState, Alarms, WatchChange, WatchI
 pub use dead::{Dead, DeadGroup, Redriven};
 pub use filter::{FilterError, JobFilter};
 pub use jobs::{Change, JobInfo, JobPage, JobUpdate, Jobs, PastFailure};
+pub use limits::{LimitInfo, LimitKeyInfo, LimitSource, LimitState, Limits};
 pub use measurements::{Measurement, Measurements, SampleTime, SeriesPoint, SeriesQuery};
 pub use mirrors::{
     DifferenceKind, MirrorDifference, MirrorInfo, MirrorOrder, MirrorPhase, MirrorSummary, Mirrors,
@@ -98,7 +100,7 @@ impl By {
 
 /// The result of a pause, a resume or a removal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[must_use = "the queue, schedule, sweep or watch may be unchanged"]
+#[must_use = "the queue, limit, schedule, sweep or watch may be unchanged"]
 #[non_exhaustive]
 pub enum Toggle {
     /// Changed.

@@ -31,7 +31,7 @@ const SELDOM: Duration = Duration::from_secs(600);
 const MEASURES_EVERY: Duration = Duration::from_secs(60);
 
 /// The kinds that `leasehold_internal.prune_kind` takes.
-const KINDS: [&str; 6] = ["leases", "keys", "marks", "workers", "dead", "queues"];
+const KINDS: [&str; 7] = ["leases", "keys", "marks", "workers", "dead", "queues", "limits"];
 
 pub(crate) struct Prune {
     engine: Leasehold,
@@ -63,7 +63,7 @@ impl Prune {
                 continue;
             }
             let pruned = self.kind(link, kind).await;
-            if kind == "queues" && pruned.is_ok() {
+            if matches!(kind, "queues" | "limits") && pruned.is_ok() {
                 self.again_in(kind, SELDOM);
             }
             let away = matches!(pruned, Err(CallError::Connect(_)));

@@ -47,6 +47,7 @@ pub const MIGRATIONS: &[Migration] = &[
         sql: include_str!("../../migrations/0004_measure.sql"),
     },
     Migration { version: 5, name: "bounds", sql: include_str!("../../migrations/0005_bounds.sql") },
+    Migration { version: 6, name: "limits", sql: include_str!("../../migrations/0006_limits.sql") },
 ];
 
 /// The SQL functions and views, in the order of their creation.
@@ -56,7 +57,11 @@ pub const FUNCTIONS: &[(&str, &str)] = &[
     ("queue/enqueue", include_str!("../../functions/queue/enqueue.sql")),
     ("queue/reserved", include_str!("../../functions/queue/reserved.sql")),
     ("queue/wake", include_str!("../../functions/queue/wake.sql")),
+    ("queue/extras", include_str!("../../functions/queue/extras.sql")),
+    ("limits/rules", include_str!("../../functions/limits/rules.sql")),
+    ("limits/signals", include_str!("../../functions/limits/signals.sql")),
     ("queue/claim", include_str!("../../functions/queue/claim.sql")),
+    ("limits/claim", include_str!("../../functions/limits/claim.sql")),
     ("queue/renew", include_str!("../../functions/queue/renew.sql")),
     ("queue/finish", include_str!("../../functions/queue/finish.sql")),
     ("queue/fail", include_str!("../../functions/queue/fail.sql")),
@@ -65,6 +70,7 @@ pub const FUNCTIONS: &[(&str, &str)] = &[
     ("queue/once", include_str!("../../functions/queue/once.sql")),
     ("operator/jobs", include_str!("../../functions/operator/jobs.sql")),
     ("operator/queues", include_str!("../../functions/operator/queues.sql")),
+    ("operator/limits", include_str!("../../functions/operator/limits.sql")),
     ("operator/schedules", include_str!("../../functions/operator/schedules.sql")),
     ("housekeeping/history", include_str!("../../functions/housekeeping/history.sql")),
     ("housekeeping/schedules", include_str!("../../functions/housekeeping/schedules.sql")),

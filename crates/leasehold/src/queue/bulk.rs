@@ -1,5 +1,6 @@
 //! Bulk enqueue: many jobs of one name by binary COPY, in the caller's transaction.
 
+use std::collections::BTreeMap;
 use std::pin::pin;
 
 use bytes::{BufMut, Bytes, BytesMut};
@@ -12,7 +13,8 @@ use crate::error::EnqueueError;
 use crate::job::Job;
 
 /// Stores every job of `jobs`; all of them or none. They are due at once and carry no key: COPY cannot
-/// detect duplicates. Returns how many there were.
+/// detect duplicates. Returns how many there were. Workers find those with a limit key within about a
+/// second: COPY sends no signal for the key.
 ///
 /// The fastest way to enqueue. For keys or due times enqueue drafts, or call `leasehold.enqueue_many`.
 pub async fn enqueue_many<J: Job>(
@@ -22,8 +24,8 @@ pub async fn enqueue_many<J: Job>(
 ) -> Result<u64, EnqueueError> {
     let policy = J::policy();
     // Columns that are left out get the table's defaults, which costs less than sending them.
-    let mut columns = vec!["queue", "name", "kwargs"];
-    let mut types = vec![Type::TEXT, Type::TEXT, Type::JSONB];
+    let mut columns = vec!["queue", "name", "kwargs", "limit_key"];
+    let mut types = vec![Type::TEXT, Type::TEXT, Type::JSONB, Type::TEXT];
     let mut rest: Vec<&(dyn ToSql + Sync)> = Vec::new();
     if policy.priority != 0 {
         columns.push("priority");
@@ -53,7 +55,8 @@ pub async fn enqueue_many<J: Job>(
             text = b"{}".to_vec();
         }
         let kwargs = JsonText(&text);
-        let mut row: Vec<&(dyn ToSql + Sync)> = vec![&J::QUEUE, &J::NAME, &kwargs];
+        let limit_key = job.limit_key();
+        let mut row: Vec<&(dyn ToSql + Sync)> = vec![&J::QUEUE, &J::NAME, &kwargs, &limit_key];
         row.extend(&rest);
         writer.as_mut().write(&row).await?;
     }
@@ -74,29 +77,33 @@ pub async fn enqueue_many_by_array<J: Job>(
     let mut stored = 0;
     let mut jobs = jobs.into_iter().peekable();
     while jobs.peek().is_some() {
-        let texts: Vec<Vec<u8>> = jobs
-            .by_ref()
-            .take(CHUNK)
-            .map(|job| kwargs_of(&job).map(|text| text.get().as_bytes().to_vec()))
-            .collect::<Result<_, _>>()?;
-        let texts: Vec<JsonText<'_>> = texts.iter().map(|text| JsonText(text)).collect();
-        let names = vec![J::NAME; texts.len()];
-        let rows = on
-            .query_typed(
-                "select count(*) from leasehold.enqueue_many(names => $1, kwargs => $2, \
-                 queue => $3, priority => $4, tag => $5, max_attempts => $6)",
-                &[
-                    (&names, Type::TEXT_ARRAY),
-                    (&texts, Type::JSONB_ARRAY),
-                    (&J::QUEUE, Type::TEXT),
-                    (&policy.priority, Type::INT4),
-                    (&tag, Type::TEXT),
-                    (&policy.max_attempts, Type::INT4),
-                ],
-            )
-            .await?;
-        let count: i64 = rows.first().map_or(0, |row| row.get(0));
-        stored += u64::try_from(count).unwrap_or(0);
+        // One statement per limit key.
+        let mut by_key: BTreeMap<Option<String>, Vec<Vec<u8>>> = BTreeMap::new();
+        for job in jobs.by_ref().take(CHUNK) {
+            let text = kwargs_of(&job)?.get().as_bytes().to_vec();
+            by_key.entry(job.limit_key()).or_default().push(text);
+        }
+        for (limit_key, texts) in by_key {
+            let texts: Vec<JsonText<'_>> = texts.iter().map(|text| JsonText(text)).collect();
+            let names = vec![J::NAME; texts.len()];
+            let rows = on
+                .query_typed(
+                    "select count(*) from leasehold.enqueue_many(names => $1, kwargs => $2, \
+                 queue => $3, priority => $4, tag => $5, max_attempts => $6, limit_key => $7)",
+                    &[
+                        (&names, Type::TEXT_ARRAY),
+                        (&texts, Type::JSONB_ARRAY),
+                        (&J::QUEUE, Type::TEXT),
+                        (&policy.priority, Type::INT4),
+                        (&tag, Type::TEXT),
+                        (&policy.max_attempts, Type::INT4),
+                        (&limit_key, Type::TEXT),
+                    ],
+                )
+                .await?;
+            let count: i64 = rows.first().map_or(0, |row| row.get(0));
+            stored += u64::try_from(count).unwrap_or(0);
+        }
     }
     Ok(stored)
 }

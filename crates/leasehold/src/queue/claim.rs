@@ -75,6 +75,8 @@ pub(crate) struct Claims {
     pub(crate) took: Duration,
     /// The queue has deferred jobs. Only a scan finds out.
     pub(crate) has_deferred: bool,
+    /// The queue has a limit key to look at.
+    pub(crate) has_limited: bool,
 }
 
 impl Claims {
@@ -168,6 +170,31 @@ impl Claimer<'_> {
         Ok(read_claims(&rows, asked_at))
     }
 
+    /// Claims up to `up_to` jobs with limit keys. `around`: one by one, without those that the server refuses.
+    pub(crate) async fn claim_limited(
+        &self,
+        up_to: usize,
+        around: bool,
+        claim_id: Uuid,
+    ) -> Result<Claims, CallError> {
+        let asked_at = Instant::now();
+        let up_to = i32::try_from(up_to).unwrap_or(i32::MAX);
+        let rows = self
+            .links
+            .query(
+                if around { CLAIM_LIMITED_AROUND } else { CLAIM_LIMITED },
+                &[
+                    (&self.worker, Type::TEXT),
+                    (&self.queue, Type::TEXT),
+                    (&up_to, Type::INT4),
+                    (&claim_id, Type::UUID),
+                    (&self.names, Type::TEXT_ARRAY),
+                ],
+            )
+            .await?;
+        Ok(read_claims(&rows, asked_at))
+    }
+
     /// Returns whether a job waits that another loss would bury.
     pub(crate) async fn last_chance_waits(&self) -> Result<bool, CallError> {
         let rows = self
@@ -241,29 +268,39 @@ fn position(row: &Row, name: &str) -> usize {
 }
 
 /// Claims in order, reading on from cursors. An empty claim also returns when the server looked (null: the
-/// queue is paused, and it did not) and for how long. $6: only deferred jobs. $12: return whether there are
+/// queue is paused or has a limit of its own, and it may not have examined everything) and for how long. $6: only deferred jobs. $12: return whether there are
 /// deferred jobs.
 const CLAIM_NEXT: &str = claim_statement!(
-    "s.as_of, extract(epoch from clock_timestamp() - statement_timestamp())::float8, s.has_deferred",
-    "from (select case when (leasehold_internal.queue_settings($2)).paused_at is null
-                       then statement_timestamp() end as as_of,
-                  $12 and leasehold_internal.has_deferred($2) as has_deferred) s
+    "s.as_of, extract(epoch from clock_timestamp() - statement_timestamp())::float8, s.has_deferred, s.has_limited",
+    "from (select case when q.paused_at is null and not q.is_limited then statement_timestamp() end as as_of,
+                  $12 and leasehold_internal.has_deferred($2) as has_deferred,
+                  leasehold_internal.has_limited($2) as has_limited
+             from leasehold_internal.queue_settings($2) q) s
      left join lateral leasehold_internal.claim_next(
          $1, $2, $3, null, $4, $5, null, $6, -2147483648, true, 2147483647, $7, $8, $9, $10, $11) c on true"
 );
 /// Claims one by one in a queue in which a claim was refused.
 const CLAIM_AROUND: &str = claim_statement!(
-    "statement_timestamp(), 0::float8, false",
+    "statement_timestamp(), 0::float8, false, false",
     "from leasehold_internal.claim_around($1, $2, $3, null, $4, $5, $6) c"
+);
+/// Claims jobs with limit keys.
+const CLAIM_LIMITED: &str = claim_statement!(
+    "statement_timestamp(), 0::float8, false, false",
+    "from leasehold_internal.claim_limited($1, $2, $3, null, $4, $5) c"
+);
+const CLAIM_LIMITED_AROUND: &str = claim_statement!(
+    "statement_timestamp(), 0::float8, false, false",
+    "from leasehold_internal.claim_limited_around($1, $2, $3, null, $4, $5) c"
 );
 /// Claims one job on its last chance, alone.
 const CLAIM_LOST: &str = claim_statement!(
-    "statement_timestamp(), 0::float8, false",
+    "statement_timestamp(), 0::float8, false, false",
     "from leasehold_internal.claim_alone($1, $2, null, $3, $4, null) c"
 );
 /// Finds the jobs of a claim whose reply never came.
 const RECOVER_CLAIM: &str = claim_statement!(
-    "null::timestamptz, 0::float8, false",
+    "null::timestamptz, 0::float8, false, false",
     "from leasehold.recover_claim($1, $2) c"
 );
 
@@ -276,6 +313,7 @@ fn read_claims(rows: &[Row], asked_at: Instant) -> Claims {
         as_of: first.get(0),
         took: seconds(first, 1),
         has_deferred: first.get(2),
+        has_limited: first.get(3),
     };
     positions!(first; id name kwargs priority scheduled_at attempts max_attempts lost_count lease_generation tag
         enqueued_at idempotency_key trace_context deferred run_limit_seconds lease_seconds);

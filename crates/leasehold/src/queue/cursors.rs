@@ -71,7 +71,7 @@ pub(crate) struct Read<'a> {
     pub(crate) jobs: Vec<&'a ClaimedJob>,
     /// Fewer jobs came than requested: everything due within reach was examined.
     pub(crate) complete: bool,
-    /// The server's clock when it read; `None`: it did not read, because the queue is paused.
+    /// The server's clock when it read; `None`: the queue is paused, or its limit may have ended the read.
     pub(crate) as_of: Option<Moment>,
     /// How long the server took.
     pub(crate) took: Duration,

@@ -78,6 +78,8 @@ pub struct Draft {
     pub(crate) key: Option<String>,
     pub(crate) key_ttl: Duration,
     pub(crate) trace_context: Option<String>,
+    pub(crate) limit_key: Option<String>,
+    pub(crate) batch: Option<i64>,
 }
 
 impl Draft {
@@ -88,6 +90,7 @@ impl Draft {
         draft.queue = J::QUEUE.to_owned();
         draft.priority = policy.priority;
         draft.max_attempts = policy.max_attempts;
+        draft.limit_key = job.limit_key();
         Ok(draft)
     }
 
@@ -111,6 +114,8 @@ impl Draft {
             key: None,
             key_ttl: KEY_TTL,
             trace_context: None,
+            limit_key: None,
+            batch: None,
         }
     }
 
@@ -176,6 +181,12 @@ impl Draft {
         self
     }
 
+    /// Which limit holds the job back, such as `tenant:7`. Default: what the job type says, or none.
+    pub fn limit_key(mut self, key: impl Into<String>) -> Self {
+        self.limit_key = Some(key.into());
+        self
+    }
+
     /// Stores the job through a connection, a transaction, or [`crate::Leasehold`] itself.
     pub async fn enqueue(self, on: impl EnqueueOn) -> Result<Enqueued, EnqueueError> {
         self.check()?;
@@ -188,6 +199,9 @@ impl Draft {
         check_text("tag", &self.tag, 0..=200)?;
         if let Some(key) = &self.key {
             check_text("key", key, 1..=200)?;
+        }
+        if let Some(key) = &self.limit_key {
+            check_text("limit key", key, 1..=200)?;
         }
         if let Some(trace) = &self.trace_context {
             check_text("trace context", trace, 0..=1024)?;
@@ -266,7 +280,7 @@ select job_id, inserted
     scheduled_at => coalesce($6::timestamptz, statement_timestamp() + make_interval(secs => $5)),
     expires_at => statement_timestamp() + make_interval(secs => $7),
     tag => $8, max_attempts => $9, key => $10, key_ttl => make_interval(secs => $11),
-    trace_context => $12)";
+    trace_context => $12, limit_key => $13, batch => $14)";
 
 /// The values of a draft, in the order of the statement's parameters.
 pub(crate) struct Values<'a> {
@@ -289,7 +303,7 @@ impl<'a> Values<'a> {
         }
     }
 
-    pub(crate) fn params(&self) -> [Param<'_>; 12] {
+    pub(crate) fn params(&self) -> [Param<'_>; 14] {
         [
             (&self.draft.name, Type::TEXT),
             (&self.kwargs, Type::JSONB),
@@ -303,6 +317,8 @@ impl<'a> Values<'a> {
             (&self.draft.key, Type::TEXT),
             (&self.key_ttl, Type::FLOAT8),
             (&self.draft.trace_context, Type::TEXT),
+            (&self.draft.limit_key, Type::TEXT),
+            (&self.draft.batch, Type::INT8),
         ]
     }
 }
@@ -322,6 +338,8 @@ pub(crate) struct TextValues<'a> {
     pub(crate) key: Option<&'a str>,
     pub(crate) key_ttl: f64,
     pub(crate) trace_context: Option<&'a str>,
+    pub(crate) limit_key: Option<&'a str>,
+    pub(crate) batch: Option<i64>,
 }
 
 #[cfg(any(feature = "sqlx-0_8", feature = "sqlx-0_9", feature = "diesel-async"))]
@@ -341,6 +359,8 @@ impl<'a> TextValues<'a> {
             key: draft.key.as_deref(),
             key_ttl: draft.key_ttl.as_secs_f64(),
             trace_context: draft.trace_context.as_deref(),
+            limit_key: draft.limit_key.as_deref(),
+            batch: draft.batch,
         }
     }
 }
@@ -363,6 +383,8 @@ macro_rules! bind_values {
         let query = $crate::queue::enqueue::bind_values!(@$driver query, Nullable<Text>, values.key);
         let query = $crate::queue::enqueue::bind_values!(@$driver query, Double, values.key_ttl);
         let query = $crate::queue::enqueue::bind_values!(@$driver query, Nullable<Text>, values.trace_context);
+        let query = $crate::queue::enqueue::bind_values!(@$driver query, Nullable<Text>, values.limit_key);
+        let query = $crate::queue::enqueue::bind_values!(@$driver query, Nullable<BigInt>, values.batch);
         query
     }};
     (@sqlx $query:ident, $kind:ty, $value:expr) => {

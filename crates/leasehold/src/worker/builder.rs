@@ -20,6 +20,7 @@ use crate::error::WorkerError;
 use crate::events::Events;
 use crate::housekeeping::HousekeepingConfig;
 use crate::job::Job;
+use crate::limit::Limit;
 use crate::mirror::Mirror;
 use crate::schedule::Schedule;
 use crate::sweep::Sweep;
@@ -46,6 +47,8 @@ pub struct WorkerBuilder<S> {
     pub(super) needed_slots: BTreeMap<String, usize>,
     pub(super) allows_other_queues: bool,
     pub(super) schedules: Vec<Schedule>,
+    /// By queue.
+    pub(super) limits: Vec<(String, Limit)>,
     pub(super) retired: Vec<String>,
     pub(super) services: Vec<Arc<dyn AnyService>>,
     pub(super) poll: Duration,
@@ -76,6 +79,7 @@ impl<S: Send + Sync + 'static> WorkerBuilder<S> {
             handled_twice: BTreeSet::new(),
             needed_slots: BTreeMap::new(),
             schedules: Vec::new(),
+            limits: Vec::new(),
             retired: Vec::new(),
             services: Vec::new(),
             poll: Duration::from_millis(500),
@@ -120,6 +124,7 @@ impl<S: Send + Sync + 'static> WorkerBuilder<S> {
         H: Handler<S, Args>,
     {
         let runner = handler::runner(handler, Arc::clone(&self.state));
+        self.limits.extend(H::Job::limit().map(|limit| (H::Job::QUEUE.to_owned(), limit)));
         self.add_runner(H::Job::NAME.to_owned(), Some(H::Job::QUEUE), runner);
         self
     }
@@ -130,6 +135,7 @@ impl<S: Send + Sync + 'static> WorkerBuilder<S> {
         H: ManyHandler<S, Args>,
     {
         let runner = handler::many_runner(jobs.into(), handler, Arc::clone(&self.state));
+        self.limits.extend(H::Job::limit().map(|limit| (H::Job::QUEUE.to_owned(), limit)));
         self.add_runner(H::Job::NAME.to_owned(), Some(H::Job::QUEUE), runner);
         self
     }
@@ -168,6 +174,13 @@ impl<S: Send + Sync + 'static> WorkerBuilder<S> {
     /// Enqueues a job on a schedule. However many workers declare it, each slot fires once.
     pub fn schedule(mut self, schedule: Schedule) -> Self {
         self.schedules.push(schedule);
+        self
+    }
+
+    /// Declares a limit of a queue, for jobs without a type of their own. A type declares its limit by
+    /// `#[job(limit_key = …, max_running = …)]`. What an operator set comes first.
+    pub fn limit(mut self, queue: impl Into<String>, limit: Limit) -> Self {
+        self.limits.push((queue.into(), limit));
         self
     }
 

@@ -16,6 +16,7 @@ use uuid::Uuid;
 
 use super::last_chance::Turn;
 use super::lease_table::{Execution, SharedGuard};
+use super::limited::LimitedTurns;
 use super::run::Executor;
 use super::sleep::Sleep;
 use super::wakes::Wakes;
@@ -57,6 +58,7 @@ impl ClaimLoop {
     pub(crate) async fn run(self, stop: CancellationToken) {
         let mut cursors = Cursors::new(self.poll);
         let mut turn = Turn::new(self.poll);
+        let mut limited = LimitedTurns::default();
         let mut backoff = RECONNECT.waits();
         let mut sleep = Sleep::new(Arc::clone(&self.queue), self.poll, Arc::clone(&self.wakes));
         loop {
@@ -79,7 +81,7 @@ impl ClaimLoop {
                 solo_lock = self.executor.join() => solo_lock,
             };
             let (began, reach) = (Instant::now(), cursors.reach(Instant::now()));
-            let found = self.read(&mut cursors, reach, solo_lock).await;
+            let found = self.read(&mut cursors, &mut limited, reach, solo_lock).await;
             self.note(&found, began.elapsed());
             let pause = match found {
                 Ok(0) => {
@@ -155,17 +157,59 @@ impl ClaimLoop {
     async fn read(
         &self,
         cursors: &mut Cursors,
+        limited: &mut LimitedTurns,
         reach: Reach,
         solo_lock: SharedGuard,
     ) -> Result<usize, CallError> {
-        let up_to = self.slots.available_permits().min(self.claim_size);
-        let (claims, complete) = self.claim_shares(cursors, reach, up_to).await?;
+        let mut up_to = self.slots.available_permits().min(self.claim_size);
+        let mut count = 0;
+        let was_first = limited.come_first();
+        if was_first {
+            count += self.start_limited(up_to, &solo_lock).await?;
+            up_to -= count.min(up_to);
+            if up_to == 0 {
+                return Ok(count);
+            }
+        }
+        let (claims, complete) = match self.claim_shares(cursors, reach, up_to).await {
+            // Jobs with limit keys run already.
+            Err(error) if count > 0 => {
+                tracing::warn!(%error, queue = %self.queue, "claiming failed; trying again");
+                return Ok(count);
+            }
+            claimed => claimed?,
+        };
+        let look_at_limits = limited.saw(&claims) && !was_first;
         let jobs: Vec<_> = claims.iter().flat_map(Claims::jobs).collect();
-        let count = jobs.len();
+        let in_order = jobs.len();
         let as_of = claims.last().and_then(|last| last.as_of);
         let took = claims.iter().map(|claim| claim.took).sum();
         cursors.took(&Read { reach, jobs, complete, as_of, took });
         for claim in claims.into_iter().flat_map(|claims| claims.leases) {
+            self.start(claim, Execution::Shared(solo_lock.clone())).await;
+        }
+        count += in_order;
+        if look_at_limits && up_to > in_order {
+            match self.start_limited(up_to - in_order, &solo_lock).await {
+                Ok(more) => count += more,
+                Err(error) if count == 0 => return Err(error),
+                Err(error) => {
+                    tracing::warn!(%error, queue = %self.queue, "claiming failed; trying again");
+                }
+            }
+        }
+        Ok(count)
+    }
+
+    /// Claims and starts up to `up_to` jobs with limit keys. Returns how many.
+    async fn start_limited(
+        &self,
+        up_to: usize,
+        solo_lock: &SharedGuard,
+    ) -> Result<usize, CallError> {
+        let claims = self.claim_limited(up_to).await?;
+        let count = claims.jobs().count();
+        for claim in claims.leases {
             self.start(claim, Execution::Shared(solo_lock.clone())).await;
         }
         Ok(count)

@@ -27,6 +27,7 @@ mod keeper;
 mod last_chance;
 mod layer;
 mod lease_table;
+mod limited;
 mod outcome;
 mod record_batch;
 mod record_one;

@@ -57,6 +57,7 @@ impl Running {
             name,
             mut runners,
             schedules,
+            limits,
             retired,
             services,
             runs_no_jobs,
@@ -82,6 +83,13 @@ impl Running {
         for service in &services {
             service.prepare(&context).await?;
         }
+        crate::limit::declare(
+            &Link::new(database.clone(), engine.call_timeout()),
+            &name,
+            &limits,
+            &stop,
+        )
+        .await;
         let keeper_stop = CancellationToken::new();
         let lease_table = Arc::new(lease_table::LeaseTable::default());
         let stats = Arc::new(registry::WorkerStats::default());

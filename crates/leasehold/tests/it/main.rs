@@ -34,6 +34,7 @@ mod housekeeping;
 mod interleave;
 mod isolation;
 mod keys;
+mod limits;
 mod link;
 mod lists;
 mod logs;

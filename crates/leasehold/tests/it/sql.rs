@@ -186,8 +186,18 @@ pub async fn joined<T>(task: JoinHandle<T>) -> T {
 
 /// Names a table or view of the engine with its schema.
 pub fn qualified(table: &str) -> String {
-    let public =
-        ["job", "jobs", "audit", "queues", "workers", "schedules", "sweeps", "mirrors", "alarms"];
+    let public = [
+        "job",
+        "jobs",
+        "audit",
+        "queues",
+        "workers",
+        "limits",
+        "schedules",
+        "sweeps",
+        "mirrors",
+        "alarms",
+    ];
     let schema = if public.contains(&table) { "leasehold" } else { "leasehold_internal" };
     format!("{schema}.{table}")
 }
