@@ -4,8 +4,8 @@
 //! Machines differ and are noisy: compare the ratio, not the number. Durable settings only; each
 //! benchmark ends by checking its work, such as that every job ran exactly once.
 //!
-//! In reading order: this file has the command line; [`claim`], [`flow`], [`keys`], [`latency`], [`limits`] and
-//! [`producers`] measure the engine, [`mod@pastes`] and [`sweep`] the paste service, [`mirror`] the
+//! In reading order: this file has the command line; [`claim`], [`flow`], [`keys`], [`latency`], [`limits`],
+//! [`producers`] and [`workers`] measure the engine, [`mod@pastes`] and [`sweep`] the paste service, [`mirror`] the
 //! search index; [`load`] generates requests. `leasehold_server::bench` has what the product's own
 //! `leasehold bench` shares: the database, the report, the raw SQL limit, `drain` and `enqueue`.
 
@@ -24,6 +24,7 @@ mod pastes;
 mod producers;
 mod scratch;
 mod sweep;
+mod workers;
 
 use std::process::ExitCode;
 
@@ -69,6 +70,8 @@ enum What {
         #[arg(long)]
         old_snapshot: bool,
     },
+    /// Drain a queue with one process, with several, and with many names, compared to a loop without a worker
+    Workers(workers::Args),
     /// Claim from a queue with many names and priorities, compared to one with one of each
     Lanes(claim::lanes::Args),
     /// Drain jobs that lost their worker, compared to as many fresh ones
@@ -94,6 +97,9 @@ enum What {
     /// Work jobs for `leasehold-bench limits` and `leasehold-bench flow-chaos`
     #[command(hide = true)]
     LimitsWorker(limits::WorkerArgs),
+    /// Run one worker of `leasehold-bench workers`
+    #[command(hide = true)]
+    WorkerProcess(workers::ProcessArgs),
     /// Run `leasehold serve` for `leasehold-bench pastes`, so that it measures the code of this build
     #[command(hide = true)]
     Serve(Box<ServeArgs>),
@@ -112,6 +118,12 @@ async fn run(what: What, global: &Global) -> Result<ExitCode, Failure> {
             let url = bench::database_url(global)
                 .ok_or_else(|| Failure::usage("name the database: --database-url URL"))?;
             limits::work(&url, &args).await?;
+            Ok(ExitCode::SUCCESS)
+        }
+        What::WorkerProcess(args) => {
+            leasehold_server::init_tracing();
+            let url = bench::database_url(global);
+            workers::worker_process(&args, url.as_deref()).await?;
             Ok(ExitCode::SUCCESS)
         }
         What::S3Server(args) => {
@@ -138,6 +150,7 @@ async fn measure(what: What, url: Option<&str>) -> Result<Report, Failure> {
             on_server(url, async |at| flow::run(at, &common, old_snapshot).await).await?
         }
         What::Lanes(args) => on_server(url, async |at| claim::lanes::run(at, &args).await).await?,
+        What::Workers(args) => on_server(url, async |at| workers::run(at, &args).await).await?,
         What::Lost(args) => on_server(url, async |at| claim::lost::run(at, &args).await).await?,
         What::Idle(args) => on_server(url, async |at| claim::idle::run(at, &args).await).await?,
         What::Keys(args) => on_server(url, async |at| keys::run(at, &args).await).await?,
@@ -148,7 +161,7 @@ async fn measure(what: What, url: Option<&str>) -> Result<Report, Failure> {
         What::Mirror(args) => on_server(url, async |at| mirror::run(at, &args).await).await?,
         What::Pastes(args) => pastes::run(&args, url).await?,
         What::Sweep(args) => on_server(url, async |at| sweep::run(at, &args).await).await?,
-        What::S3Server(_) | What::Serve(_) | What::LimitsWorker(_) => {
+        What::S3Server(_) | What::Serve(_) | What::LimitsWorker(_) | What::WorkerProcess(_) => {
             return Err(Failure::usage("this command is a server and measures nothing"));
         }
     })

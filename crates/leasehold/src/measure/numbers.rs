@@ -2,8 +2,10 @@
 //! this process.
 
 use std::collections::HashMap;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use jiff::Timestamp;
 use tokio_postgres::Client;
 
@@ -11,6 +13,7 @@ use super::names;
 use super::text::{Block, Text};
 use crate::engine::Leasehold;
 use crate::error::CallError;
+use crate::fleet::Fleet;
 
 /// How long the database may take before a scrape does without it.
 const LIMIT: Duration = Duration::from_secs(2);
@@ -35,16 +38,32 @@ struct Value {
     value: f64,
 }
 
+impl Fleet {
+    /// Returns the metrics of all databases in the Prometheus text format, each line with the name of its database
+    /// (`database="eu"`). A database that does not reply delays the text by two seconds at most.
+    pub async fn metrics(&self) -> String {
+        let each = self.handles().map(async |engine| {
+            engine.metrics_in(Text::of_database(engine.name().unwrap_or_default())).await
+        });
+        let mut text = Text::default();
+        join_all(each).await.into_iter().for_each(|one| text.append(one));
+        text.finish()
+    }
+}
+
 impl Leasehold {
     /// Returns all metrics in the Prometheus text format. Without a database the text is shorter, not
     /// absent.
     pub async fn metrics(&self) -> String {
+        self.metrics_in(Text::default()).await.finish()
+    }
+
+    async fn metrics_in(&self, mut text: Text) -> Text {
         let read = async {
             let client = self.client().await.ok()?;
             read(&client).await.ok()
         };
         let sample = tokio::time::timeout(LIMIT, read).await.ok().flatten();
-        let mut text = Text::default();
         let schema = sample.as_ref().map_or(String::new(), |sample| sample.schema.to_string());
         let version = env!("CARGO_PKG_VERSION");
         text.block(names::BUILD_INFO, |block| {
@@ -57,7 +76,7 @@ impl Leasehold {
         if let Some(sample) = &sample {
             of_sample(&mut text, sample);
         }
-        text.finish()
+        text
     }
 
     fn of_process(&self, text: &mut Text, sample: Option<&Sample>) {
@@ -128,18 +147,18 @@ impl Leasehold {
         text.block(names::CLAIM_DURATION, |block| block.histogram(&[], &inside.claiming));
         text.block(names::COMPLETE_DURATION, |block| block.histogram(&[], &inside.completing));
         text.block(names::COMPLETE_JOBS, |block| block.histogram(&[], &inside.batches));
-        let mut slots: HashMap<&str, (usize, usize)> = HashMap::new();
-        for (queue, total, free) in &inside.slots {
-            if let Some(free) = free.upgrade() {
-                let (all, busy) = slots.entry(queue).or_default();
-                *all += total;
-                *busy += total.saturating_sub(free.available_permits());
-            }
+        let mut slots: HashMap<Arc<str>, [usize; 3]> = HashMap::new();
+        for worked in inside.slots.iter().filter_map(Weak::upgrade) {
+            let sums = slots.entry(Arc::clone(&worked.queue)).or_default();
+            let values = [worked.total(), worked.running(), worked.waiting()];
+            sums.iter_mut().zip(values).for_each(|(sum, value)| *sum += value);
         }
-        for (metric, busy) in [(names::WORKER_SLOTS, false), (names::WORKER_SLOTS_BUSY, true)] {
+        let metrics =
+            [names::WORKER_SLOTS, names::WORKER_SLOTS_BUSY, names::WORKER_JOBS_CLAIMED_AHEAD];
+        for (at, metric) in metrics.into_iter().enumerate() {
             text.block(metric, |block| {
-                for (queue, (all, used)) in sorted(&slots) {
-                    let value = if busy { *used } else { *all };
+                for (queue, values) in sorted(&slots) {
+                    let value = values.get(at).copied().unwrap_or_default();
                     block.line(&[("queue", queue)], value as f64);
                 }
             });

@@ -243,14 +243,14 @@ impl Claimer<'_> {
 }
 
 /// A statement that returns claimed jobs: when the server looked, for how long, whether there are deferred
-/// jobs, and a `claimed_job`.
+/// jobs and limit keys to look at, and a `claimed_job`. `date_part`, because `extract` makes a numeric, for each row.
 macro_rules! claim_statement {
     ($looked:literal, $from:literal) => {
         concat!(
             "select ",
             $looked,
-            ", c.*, extract(epoch from c.run_limit)::float8 as run_limit_seconds, \
-             extract(epoch from c.lease)::float8 as lease_seconds ",
+            ", c.*, date_part('epoch', c.run_limit) as run_limit_seconds, \
+             date_part('epoch', c.lease) as lease_seconds ",
             $from
         )
     };
@@ -271,7 +271,7 @@ fn position(row: &Row, name: &str) -> usize {
 /// queue is paused or has a limit of its own, and it may not have examined everything) and for how long. $6: only deferred jobs. $12: return whether there are
 /// deferred jobs.
 const CLAIM_NEXT: &str = claim_statement!(
-    "s.as_of, extract(epoch from clock_timestamp() - statement_timestamp())::float8, s.has_deferred, s.has_limited",
+    "s.as_of, date_part('epoch', clock_timestamp() - statement_timestamp()), s.has_deferred, s.has_limited",
     "from (select case when q.paused_at is null and not q.is_limited then statement_timestamp() end as as_of,
                   $12 and leasehold_internal.has_deferred($2) as has_deferred,
                   leasehold_internal.has_limited($2) as has_limited
@@ -318,7 +318,8 @@ fn read_claims(rows: &[Row], asked_at: Instant) -> Claims {
     positions!(first; id name kwargs priority scheduled_at attempts max_attempts lost_count lease_generation tag
         enqueued_at idempotency_key trace_context deferred run_limit_seconds lease_seconds);
     let mut lease_of: HashMap<i64, usize> = HashMap::new();
-    // Names repeat: consecutive jobs of one name share a copy.
+    // Consecutive jobs have the same lease and the same name: look the lease up once, and share the name.
+    let mut last_lease: Option<(i64, usize)> = None;
     let mut last_name: Arc<str> = Arc::from("");
     for row in rows {
         // An empty claim is a row without a job.
@@ -344,7 +345,11 @@ fn read_claims(rows: &[Row], asked_at: Instant) -> Claims {
             trace_context: row.get(trace_context),
             deferred: row.get(deferred),
         };
-        let lease = *lease_of.entry(generation.0).or_insert(claims.leases.len());
+        let lease = match last_lease {
+            Some((same, lease)) if same == generation.0 => lease,
+            _ => *lease_of.entry(generation.0).or_insert(claims.leases.len()),
+        };
+        last_lease = Some((generation.0, lease));
         match claims.leases.get_mut(lease) {
             Some(claim) => claim.jobs.push(job),
             None => claims.leases.push(Claim {

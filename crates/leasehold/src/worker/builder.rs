@@ -9,10 +9,11 @@ use super::handler::{self, Handler, IntoManyResult, ManyHandler};
 use super::hooks::{FinishedJob, Hooks};
 use super::layer::{Layers, Next};
 use super::outcome::IntoJobResult;
-use super::running::Running;
+use super::running::{Running, Shared};
 use super::service::{AnyService, WorkerService};
 #[cfg(unix)]
 use super::signals::StopSignals;
+use super::slots::ClaimAhead;
 use super::transaction::Transactions;
 use super::untyped::{ManyJobs, UntypedJob};
 use crate::engine::Leasehold;
@@ -52,6 +53,7 @@ pub struct WorkerBuilder<S> {
     pub(super) retired: Vec<String>,
     pub(super) services: Vec<Arc<dyn AnyService>>,
     pub(super) poll: Duration,
+    pub(super) claim_ahead: ClaimAhead,
     pub(super) grace: Duration,
     pub(super) renew_timeout: Duration,
     pub(super) housekeeping: Option<HousekeepingConfig>,
@@ -62,13 +64,15 @@ pub struct WorkerBuilder<S> {
     pub(super) layers: Layers,
     pub(super) hooks: Hooks,
     pub(super) events: Events,
+    /// What it shares with the other databases of a fleet.
+    pub(super) shared: Shared,
 }
 
 impl<S: Send + Sync + 'static> WorkerBuilder<S> {
-    pub(crate) fn new(engine: Leasehold, state: S) -> Self {
+    pub(crate) fn new(engine: Leasehold, state: Arc<S>) -> Self {
         Self {
             engine,
-            state: Arc::new(state),
+            state,
             name: "worker".to_owned(),
             mark: uuid::Uuid::new_v4(),
             queues: Vec::new(),
@@ -83,6 +87,7 @@ impl<S: Send + Sync + 'static> WorkerBuilder<S> {
             retired: Vec::new(),
             services: Vec::new(),
             poll: Duration::from_millis(500),
+            claim_ahead: ClaimAhead { jobs: usize::MAX, wait: Duration::from_millis(50) },
             grace: Duration::from_secs(25),
             renew_timeout: Duration::from_secs(5),
             housekeeping: Some(HousekeepingConfig::default()),
@@ -92,6 +97,7 @@ impl<S: Send + Sync + 'static> WorkerBuilder<S> {
             layers: Layers::default(),
             hooks: Hooks::default(),
             events: Events::default(),
+            shared: Shared::default(),
         }
     }
 
@@ -215,6 +221,15 @@ impl<S: Send + Sync + 'static> WorkerBuilder<S> {
     /// Default: 500 ms.
     pub fn poll_every(mut self, interval: Duration) -> Self {
         self.poll = interval;
+        self
+    }
+
+    /// Limits how many jobs of a queue this worker claims before it has slots for them, and how long each may
+    /// wait for one before it is released. The worker claims ahead only while its handlers are fast: no more than
+    /// its slots start within 5 ms, and no more than the claim size of the queue. 0 jobs: never. Default: as
+    /// many as that, and 50 ms.
+    pub fn claim_ahead(mut self, jobs: usize, wait: Duration) -> Self {
+        self.claim_ahead = ClaimAhead { jobs, wait };
         self
     }
 
@@ -399,6 +414,11 @@ impl<S: Send + Sync + 'static> WorkerBuilder<S> {
         Box::pin(running.until(stop, immediate, &queues)).await
     }
 
+    /// Returns the handle of the database that this worker works.
+    pub fn engine(&self) -> &Leasehold {
+        &self.engine
+    }
+
     /// Returns the queues to work, with their slots.
     pub(super) fn queues(&self) -> Vec<(String, usize)> {
         let mut queues = self.queues.clone();
@@ -452,7 +472,7 @@ impl<S: Send + Sync + 'static> WorkerBuilder<S> {
         self.queue_of.iter().find(|(_, queue)| !is_worked(queue))
     }
 
-    fn check(&self, queues: &[(String, usize)]) -> Result<(), WorkerError> {
+    pub(super) fn check(&self, queues: &[(String, usize)]) -> Result<(), WorkerError> {
         let config = |text: String| Err(WorkerError::Config(text));
         if self.runs_no_jobs {
             let alone = queues.is_empty() && self.runners.is_empty() && self.housekeeping.is_some();

@@ -1,4 +1,5 @@
-//! The claim loop: one per queue claims as many jobs as there are free slots and starts them.
+//! The claim loop: one per queue claims as many jobs as there are free slots and starts them. While handlers are
+//! fast it claims ahead, so that a claim is in flight while the jobs of the former one run (see `slots`).
 //!
 //! # Invariants
 //! - Polling makes it correct; a wake-up only makes it faster.
@@ -10,7 +11,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tokio::sync::{Notify, Semaphore};
+use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
@@ -19,8 +20,10 @@ use super::lease_table::{Execution, SharedGuard};
 use super::limited::LimitedTurns;
 use super::run::Executor;
 use super::sleep::Sleep;
+use super::slots::Slots;
+use super::slots::pool::LATE;
 use super::wakes::Wakes;
-use crate::backoff::RECONNECT;
+use crate::backoff::{RECONNECT, Waits};
 use crate::error::CallError;
 use crate::events::Event;
 use crate::link::Links;
@@ -35,8 +38,7 @@ pub(crate) struct ClaimLoop {
     pub(crate) queue: Arc<str>,
     pub(crate) worker: Arc<str>,
     pub(crate) names: Arc<[String]>,
-    pub(crate) slots: Arc<Semaphore>,
-    pub(crate) total: usize,
+    pub(crate) slots: Arc<Slots>,
     pub(crate) claim_size: usize,
     pub(crate) poll: Duration,
     pub(crate) links: Arc<Links>,
@@ -80,9 +82,18 @@ impl ClaimLoop {
                 () = stop.cancelled() => break,
                 solo_lock = self.executor.join() => solo_lock,
             };
+            let reserved = self.slots.reserve(self.claim_size);
+            let up_to = reserved.jobs;
+            if up_to == 0 {
+                // Handlers became slow since the loop waited for room, or another database has the slots.
+                continue;
+            }
             let (began, reach) = (Instant::now(), cursors.reach(Instant::now()));
-            let found = self.read(&mut cursors, &mut limited, reach, solo_lock).await;
+            let found = self.read(&mut cursors, &mut limited, reach, up_to, solo_lock).await;
             self.note(&found, began.elapsed());
+            self.slots.note_claim(found.as_ref().is_ok_and(|count| *count >= up_to));
+            drop(reserved);
+            let failed = found.is_err();
             let pause = match found {
                 Ok(0) => {
                     backoff.reset();
@@ -106,6 +117,26 @@ impl ClaimLoop {
                 () = tokio::time::sleep(pause) => {}
                 () = self.notifier.notified() => {}
             }
+            if failed && self.slots.is_shared() {
+                self.until_it_replies(&stop, &mut backoff).await;
+            }
+        }
+    }
+
+    /// Waits until the database replies again, without a slot: one that hangs must not take slots from the other
+    /// databases of the fleet with each retry.
+    async fn until_it_replies(&self, stop: &CancellationToken, backoff: &mut Waits) {
+        loop {
+            let asking = self.claimer();
+            let error = match stop.run_until_cancelled(asking.now()).await {
+                Some(Err(error)) => error,
+                Some(Ok(_)) | None => return,
+            };
+            self.executor.engine.process().failed("claim", &error);
+            let pause = tokio::time::sleep(backoff.next_wait());
+            if stop.run_until_cancelled(pause).await.is_none() {
+                return;
+            }
         }
     }
 
@@ -122,17 +153,32 @@ impl ClaimLoop {
         process.claimed(&self.queue, result, took);
     }
 
-    /// Waits until at least one slot is free, and `GATHER` longer for a worthwhile number.
+    /// Waits until there is room for at least one job, and up to `GATHER` longer for a worthwhile number.
     async fn free_slots(&self) {
-        let Ok(permit) = self.slots.acquire().await else {
-            // The semaphore is never closed while the loop runs.
-            return std::future::pending().await;
-        };
-        drop(permit);
-        let worthwhile = (self.total / 4).clamp(1, self.claim_size);
-        if self.slots.available_permits() < worthwhile {
-            tokio::time::sleep(GATHER).await;
+        self.slots.until_room(1).await;
+        let worthwhile = (self.slots.capacity() / 2).clamp(1, (self.claim_size / 2).max(1));
+        if self.slots.room() < worthwhile {
+            let _ = tokio::time::timeout(GATHER, self.slots.until_room(worthwhile)).await;
         }
+    }
+
+    /// Waits for a claim. In a fleet a late one lets the lock go, so that a job of another database can run alone
+    /// although this database hangs; its jobs then wait for the lock.
+    async fn under_lock<T>(
+        &self,
+        claiming: impl Future<Output = T>,
+        solo_lock: SharedGuard,
+    ) -> (T, SharedGuard) {
+        if !self.slots.is_shared() {
+            return (claiming.await, solo_lock);
+        }
+        let mut claiming = std::pin::pin!(claiming);
+        if let Ok(claimed) = tokio::time::timeout(LATE, &mut claiming).await {
+            return (claimed, solo_lock);
+        }
+        drop(solo_lock);
+        let claimed = claiming.await;
+        (claimed, self.executor.join().await)
     }
 
     /// Returns how long to sleep after a claim that found nothing.
@@ -153,25 +199,29 @@ impl ClaimLoop {
         }
     }
 
-    /// Claims and starts as many jobs as there are free slots. Returns how many.
+    /// Claims up to `up_to` jobs and starts them. Returns how many.
     async fn read(
         &self,
         cursors: &mut Cursors,
         limited: &mut LimitedTurns,
         reach: Reach,
+        up_to: usize,
         solo_lock: SharedGuard,
     ) -> Result<usize, CallError> {
-        let mut up_to = self.slots.available_permits().min(self.claim_size);
+        let (mut up_to, mut solo_lock) = (up_to, solo_lock);
         let mut count = 0;
         let was_first = limited.come_first();
         if was_first {
-            count += self.start_limited(up_to, &solo_lock).await?;
+            let (started, lock) = self.start_limited(up_to, solo_lock).await;
+            (count, solo_lock) = (started?, lock);
             up_to -= count.min(up_to);
             if up_to == 0 {
                 return Ok(count);
             }
         }
-        let (claims, complete) = match self.claim_shares(cursors, reach, up_to).await {
+        let claiming = self.claim_shares(cursors, reach, up_to);
+        let (claimed, solo_lock) = self.under_lock(claiming, solo_lock).await;
+        let (claims, complete) = match claimed {
             // Jobs with limit keys run already.
             Err(error) if count > 0 => {
                 tracing::warn!(%error, queue = %self.queue, "claiming failed; trying again");
@@ -186,11 +236,11 @@ impl ClaimLoop {
         let took = claims.iter().map(|claim| claim.took).sum();
         cursors.took(&Read { reach, jobs, complete, as_of, took });
         for claim in claims.into_iter().flat_map(|claims| claims.leases) {
-            self.start(claim, Execution::Shared(solo_lock.clone())).await;
+            self.start(claim, Execution::Shared(solo_lock.clone()));
         }
         count += in_order;
         if look_at_limits && up_to > in_order {
-            match self.start_limited(up_to - in_order, &solo_lock).await {
+            match self.start_limited(up_to - in_order, solo_lock).await.0 {
                 Ok(more) => count += more,
                 Err(error) if count == 0 => return Err(error),
                 Err(error) => {
@@ -201,18 +251,21 @@ impl ClaimLoop {
         Ok(count)
     }
 
-    /// Claims and starts up to `up_to` jobs with limit keys. Returns how many.
+    /// Claims and starts up to `up_to` jobs with limit keys. Returns how many, and the lock.
     async fn start_limited(
         &self,
         up_to: usize,
-        solo_lock: &SharedGuard,
-    ) -> Result<usize, CallError> {
-        let claims = self.claim_limited(up_to).await?;
-        let count = claims.jobs().count();
-        for claim in claims.leases {
-            self.start(claim, Execution::Shared(solo_lock.clone())).await;
-        }
-        Ok(count)
+        solo_lock: SharedGuard,
+    ) -> (Result<usize, CallError>, SharedGuard) {
+        let (claimed, solo_lock) = self.under_lock(self.claim_limited(up_to), solo_lock).await;
+        let started = claimed.map(|claims| {
+            let count = claims.jobs().count();
+            for claim in claims.leases {
+                self.start(claim, Execution::Shared(solo_lock.clone()));
+            }
+            count
+        });
+        (started, solo_lock)
     }
 
     /// Claims in order. Deferred jobs are behind all others, so that thousands of jobs that keep
@@ -323,8 +376,8 @@ impl ClaimLoop {
         Err(error)
     }
 
-    pub(super) async fn start(&self, claim: Claim, execution: Execution) {
-        self.executor.start(claim, &self.queue, &self.slots, execution).await;
+    pub(super) fn start(&self, claim: Claim, execution: Execution) {
+        self.executor.start(claim, &self.slots, execution);
     }
 
     pub(super) fn claimer(&self) -> Claimer<'_> {

@@ -1,19 +1,23 @@
 //! A running worker: starts its loops, and stops them so that nothing is lost.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use tokio::sync::{RwLock, Semaphore};
+use tokio::sync::{Notify, RwLock};
 use tokio::task::AbortHandle;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
+use tracing::Instrument;
 
 use super::builder::WorkerBuilder;
 use super::context::StopReason;
 use super::decisions::Decisions;
 use super::hooks::RunningHooks;
 use super::service::{self, ServiceContext};
+use super::slots::pool::SlotPool;
+use super::slots::{ClaimAhead, Slots};
 use super::transaction::TransactionPool;
 use super::{claim_loop, finisher, handler, keeper, lease_table, registry, run, wakes};
 use crate::engine::Leasehold;
@@ -31,6 +35,15 @@ use crate::schedule::Declared;
 /// one waits.
 const CLAIM_SESSIONS: usize = 16;
 
+/// What the databases of a fleet share. A worker of one database has its own.
+#[derive(Clone, Default)]
+pub(super) struct Shared {
+    /// The slots of each queue.
+    pub(super) slots: Arc<HashMap<String, Arc<SlotPool>>>,
+    /// See [`run::Executor`]: a job that runs alone does so in the whole process.
+    pub(super) solo_lock: Arc<RwLock<()>>,
+}
+
 /// A running worker.
 pub(super) struct Running {
     executor: Arc<run::Executor>,
@@ -39,6 +52,7 @@ pub(super) struct Running {
     keeper_stop: DropGuard,
     keeper_ended: tokio::sync::oneshot::Receiver<String>,
     loops: TaskTracker,
+    queues: Vec<Arc<Slots>>,
     services: Vec<AbortHandle>,
     finisher: tokio::task::JoinHandle<()>,
     hooks: Arc<RunningHooks>,
@@ -62,6 +76,7 @@ impl Running {
             services,
             runs_no_jobs,
             poll,
+            claim_ahead,
             grace,
             renew_timeout,
             housekeeping,
@@ -70,8 +85,11 @@ impl Running {
             hides_errors,
             hooks,
             layers,
+            shared,
             ..
         } = builder;
+        // From here on a start that is dropped stops what it has started.
+        let stop_guard = stop.clone().drop_guard();
         let hooks = hooks.start(tokio::runtime::Handle::current());
         let database = engine.database().clone();
         if !runs_no_jobs && !queues.is_empty() {
@@ -91,6 +109,7 @@ impl Running {
         )
         .await;
         let keeper_stop = CancellationToken::new();
+        let keeper_guard = keeper_stop.clone().drop_guard();
         let lease_table = Arc::new(lease_table::LeaseTable::default());
         let stats = Arc::new(registry::WorkerStats::default());
         let slots = queues.iter().map(|(_, slots)| slots).sum::<usize>();
@@ -118,16 +137,21 @@ impl Running {
             next: std::cell::Cell::new(None),
             reported_draining: std::cell::Cell::new(false),
         };
-        let keeper = keeper::Keeper {
-            link: Link::new(database.clone(), renew_timeout),
-            lease_table: Arc::clone(&lease_table),
-            events: events.clone(),
-            registration,
-            finisher: Arc::new(finisher(&Arc::new(finish_links(&engine, 1)), &parts)),
-        };
-        let keeper_ended = keeper::start(move || keeper, keeper_stop.clone())
-            .map_err(|error| WorkerError::KeeperStopped(error.to_string()))?;
-
+        let links = Arc::new(Links::new(
+            &database,
+            queues.len().min(CLAIM_SESSIONS),
+            engine.call_timeout(),
+        ));
+        let waits = Arc::new(Notify::new());
+        let mut worked = Vec::new();
+        for (queue, slots) in &queues {
+            let claim_size = queue_claim_size(&links, queue).await;
+            let ahead = ClaimAhead { jobs: claim_ahead.jobs.min(claim_size), ..claim_ahead };
+            let share = shared.slots.get(queue).map(|pool| pool.join(*slots));
+            let slots = Slots::new(queue.as_str().into(), *slots, share, ahead, &waits, &stats);
+            worked.push((Arc::new(slots), claim_size));
+        }
+        let slots_of = || worked.iter().map(|(slots, _)| Arc::clone(slots)).collect::<Vec<_>>();
         let executor = Arc::new(run::Executor {
             engine: engine.clone(),
             runners,
@@ -136,39 +160,51 @@ impl Running {
             events: events.clone(),
             stats,
             tasks: TaskTracker::new(),
+            runtime: tokio::runtime::Handle::current(),
+            span: tracing::Span::current(),
             stop: stop.clone(),
-            solo_lock: Arc::new(RwLock::new(())),
+            solo_lock: Arc::clone(&shared.solo_lock),
             transactions: Arc::new(transactions),
             layers: layers.shared(),
             hides_errors,
         });
-        let finisher = tokio::spawn(finishing);
+        let keeper = keeper::Keeper {
+            link: Link::new(database.clone(), renew_timeout),
+            lease_table: Arc::clone(&lease_table),
+            events: events.clone(),
+            registration,
+            finisher: Arc::new(finisher(&Arc::new(finish_links(&engine, 1)), &parts)),
+            waiting: keeper::Waiting {
+                queues: slots_of(),
+                waits,
+                executor: Arc::downgrade(&executor),
+            },
+        };
+        let keeper_ended = keeper::start(move || keeper, keeper_stop)
+            .map_err(|error| WorkerError::KeeperStopped(error.to_string()))?;
+        let finisher = tokio::spawn(finishing.in_current_span());
 
         let loops = TaskTracker::new();
-        let links = Arc::new(Links::new(
-            &database,
-            queues.len().min(CLAIM_SESSIONS),
-            engine.call_timeout(),
-        ));
         let wakes = Arc::new(wakes::Wakes::new(Arc::clone(&notifiers)));
-        for (queue, slots) in &queues {
-            let (queue_name, free): (Arc<str>, _) =
-                (queue.as_str().into(), Arc::new(Semaphore::new(*slots)));
-            engine.process().works(&queue_name, *slots, &free);
+        for (slots, claim_size) in &worked {
+            engine.process().works(slots);
+            if slots.is_shared() {
+                let starting = Arc::clone(&executor).start_given(Arc::clone(slots));
+                loops.spawn(stop.clone().run_until_cancelled_owned(starting));
+            }
             let claiming = claim_loop::ClaimLoop {
-                queue: queue_name,
+                queue: Arc::clone(&slots.queue),
                 worker: Arc::clone(&worker),
                 names: Arc::clone(&names),
-                slots: free,
-                total: *slots,
-                claim_size: queue_claim_size(&links, queue).await,
+                slots: Arc::clone(slots),
+                claim_size: *claim_size,
                 poll,
                 links: Arc::clone(&links),
                 executor: Arc::clone(&executor),
                 wakes: Arc::clone(&wakes),
-                notifier: notifiers.get(queue).cloned().unwrap_or_default(),
+                notifier: notifiers.get(&*slots.queue).cloned().unwrap_or_default(),
             };
-            loops.spawn(claiming.run(stop.clone()));
+            loops.spawn(claiming.run(stop.clone()).in_current_span());
         }
         if !database.is_pooled() {
             let listening = wakes::Listening {
@@ -177,20 +213,23 @@ impl Running {
                 process: Arc::clone(engine.process()),
                 stop: stop.clone(),
             };
-            loops.spawn(listening.run(events.clone()));
+            loops.spawn(listening.run(events.clone()).in_current_span());
         }
         // Tracked with the handlers: what a service has begun may end within the grace.
-        let run_service = |one| executor.tasks.spawn(service::run(one, context.clone()));
+        let run_service =
+            |one| executor.tasks.spawn(service::run(one, context.clone()).in_current_span());
         let services = services.into_iter().map(|one| run_service(one).abort_handle()).collect();
         if let Some(config) = housekeeping {
             let keeper = Housekeeper::new(engine, config, schedules, events, notifiers);
-            loops.spawn(keeper.run(stop.clone()));
+            loops.spawn(keeper.run(stop.clone()).in_current_span());
         }
         loops.close();
+        let queues = slots_of();
         Ok(Self {
             executor,
-            stop: stop.drop_guard(),
-            keeper_stop: keeper_stop.drop_guard(),
+            queues,
+            stop: stop_guard,
+            keeper_stop: keeper_guard,
             keeper_ended,
             loops,
             services,
@@ -227,8 +266,14 @@ impl Running {
         self.executor.stats.draining.store(true, std::sync::atomic::Ordering::Relaxed);
         drop(self.stop);
         self.executor.events.send(|| Event::Draining);
+        // At once: another worker may have a slot for them.
+        for slots in &self.queues {
+            self.executor.release(slots.close());
+        }
         self.executor.tasks.close();
-        self.loops.wait().await;
+        // A claim on a database that hangs is asked for a few times more: no longer than handlers may run.
+        let longest = self.grace.saturating_add(self.executor.engine.call_timeout());
+        let _ = tokio::time::timeout(longest, self.loops.wait()).await;
         if !at_once {
             tokio::select! {
                 () = self.executor.tasks.wait() => {}
@@ -245,9 +290,7 @@ impl Running {
         self.services.iter().for_each(AbortHandle::abort);
         for attempt in left {
             if attempt.decide() {
-                if let Some(task) = attempt.task.get() {
-                    task.abort();
-                }
+                attempt.abort();
                 self.executor.decisions.send_last(attempt, Transition::Release);
             }
         }
