@@ -469,7 +469,9 @@ begin
         return up_to;
     end if;
     begin
-        insert into leasehold_internal.limit_key (queue, key) values (queue, '') on conflict do nothing;
+        if not exists (select from leasehold_internal.limit_key k where k.queue = queue_room.queue and k.key = '') then
+            insert into leasehold_internal.limit_key (queue, key) values (queue, '') on conflict do nothing;
+        end if;
         select k.full_at into full_at from leasehold_internal.limit_key k
          where k.queue = queue_room.queue and k.key = '' for update;
     exception when lock_not_available then

@@ -92,7 +92,11 @@ async fn l12_waiting_first_job_is_overtaken_only_when_it_is_gone() {
     run(&cancelling, "rollback").await;
     look_now(&sql).await;
     let only_others = "select count(*) from leasehold_internal.claim_limited('w', 'default', 10, null, null, array['other'])";
-    assert_eq!(sql.one::<i64>(only_others, &[]).await, 0, "it knows no name of the first one");
+    enqueue(&sql.client, "line:2", 1).await;
+    let behind = "select job_id from leasehold.enqueue('other', '{}', limit_key => 'line:2')";
+    sql.one::<i64>(behind, &[]).await;
+    assert_eq!(sql.one::<i64>(only_others, &[]).await, 0, "the first one has another name");
+    sql.run("select leasehold.delete_jobs(array(select id from leasehold.job where limit_key = 'line:2'), 'ann')").await;
     sql.client.execute("select leasehold.cancel($1, 'ann')", &[&jobs[0]]).await.unwrap();
     look_now(&sql).await;
     let second = take(&sql.client, 10).await[0];

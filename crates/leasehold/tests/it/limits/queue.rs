@@ -40,7 +40,11 @@ async fn l28_queue_runs_no_more_jobs_than_its_limit_with_and_without_keys() {
 #[tokio::test]
 async fn l28_claimer_that_meets_another_at_a_queue_limit_takes_nothing() {
     let sql = limited("null, 'ann', 1").await;
-    sql.enqueue(3).await;
+    sql.enqueue(4).await;
+    // The row of the queue exists from now on.
+    let first = claim(&sql.client, "w", 1).await;
+    assert!(complete(&sql.client, (first.ids[0], first.generation)).await);
+    sql.run("set lock_timeout = '1s'").await;
     let other = sql.actor().await;
     run(&other, "begin").await;
     assert_eq!(claim(&other, "other", 5).await.ids.len(), 1);
