@@ -332,7 +332,7 @@ async fn remove(
         true => db.within(limits.retire(&key.queue, key.key(), &by)).await?,
         false => db.within(limits.remove(&key.queue, key.key(), &by)).await?,
     };
-    if removed != Toggle::Done {
+    if removed != Toggle::Changed {
         let set_by = if declared { "code declared" } else { "an operator set" };
         return Err(Failure::not_found(format!(
             "queue {} has no limit {:?} that {set_by}",
@@ -398,7 +398,7 @@ async fn toggle(
         true => (db.within(limits.pause(&key.queue, &key.key, &by)).await?, "paused"),
         false => (db.within(limits.resume(&key.queue, &key.key, &by)).await?, "resumed"),
     };
-    if changed != Toggle::Done {
+    if changed != Toggle::Changed {
         let state = if pause { "paused already" } else { "not paused" };
         return Err(Failure::conflict(format!(
             "limit key {} of queue {} is {state}",

@@ -240,14 +240,14 @@ impl Limits<'_> {
     /// [`Toggle::NotFound`]: no operator set one.
     pub async fn remove(&self, queue: &str, key: &str, by: &By) -> Result<Toggle, AdminError> {
         let removed = self.call("select leasehold.remove_limit($1, $2, $3, $4)", queue, key, by);
-        Ok(if removed.await? { Toggle::Done } else { Toggle::NotFound })
+        Ok(if removed.await? { Toggle::Changed } else { Toggle::NotFound })
     }
 
     /// Removes a limit that code declared and no longer does. A worker that still declares it stores it
     /// again when it starts. [`Toggle::NotFound`]: none was declared.
     pub async fn retire(&self, queue: &str, key: &str, by: &By) -> Result<Toggle, AdminError> {
         let removed = self.call("select leasehold.retire_limit($1, $2, $3, $4)", queue, key, by);
-        Ok(if removed.await? { Toggle::Done } else { Toggle::NotFound })
+        Ok(if removed.await? { Toggle::Changed } else { Toggle::NotFound })
     }
 
     /// Returns keys that have jobs or are paused, in order, up to `up_to` of those after `after` (empty: from
@@ -286,13 +286,13 @@ impl Limits<'_> {
     /// Pauses one limit key: its jobs wait, running ones continue.
     pub async fn pause(&self, queue: &str, key: &str, by: &By) -> Result<Toggle, AdminError> {
         let paused = self.call("select leasehold.pause_limit($1, $2, $3, $4)", queue, key, by);
-        Ok(if paused.await? { Toggle::Done } else { Toggle::Already })
+        Ok(if paused.await? { Toggle::Changed } else { Toggle::Already })
     }
 
     /// Resumes a paused limit key. [`Toggle::Already`]: it was not paused.
     pub async fn resume(&self, queue: &str, key: &str, by: &By) -> Result<Toggle, AdminError> {
         let resumed = self.call("select leasehold.resume_limit($1, $2, $3, $4)", queue, key, by);
-        Ok(if resumed.await? { Toggle::Done } else { Toggle::Already })
+        Ok(if resumed.await? { Toggle::Changed } else { Toggle::Already })
     }
 
     async fn call(&self, sql: &str, queue: &str, key: &str, by: &By) -> Result<bool, AdminError> {

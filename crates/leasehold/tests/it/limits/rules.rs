@@ -51,13 +51,13 @@ async fn l11_limit_of_an_operator_comes_before_the_declared_one() {
     assert_eq!(found.declared_max_running, Some(2));
     enqueue(&sql.client, "tenant:7", 9).await;
     assert_eq!(take(&sql.client, 20).await.len(), 5);
-    assert_eq!(limits.remove("default", "tenant", &by).await.unwrap(), Toggle::Done);
+    assert_eq!(limits.remove("default", "tenant", &by).await.unwrap(), Toggle::Changed);
     assert_eq!(limits.remove("default", "tenant", &by).await.unwrap(), Toggle::NotFound);
     assert_eq!(
         limits.get("default", "tenant").await.unwrap().expect("declared").max_running,
         Some(2)
     );
-    assert_eq!(limits.retire("default", "tenant", &by).await.unwrap(), Toggle::Done);
+    assert_eq!(limits.retire("default", "tenant", &by).await.unwrap(), Toggle::Changed);
     assert!(limits.list(None).await.unwrap().is_empty());
     assert_eq!(sql.count("audit").await, 3);
 }
@@ -73,7 +73,7 @@ async fn paused_key_waits_and_says_so() {
         why(jobs[1]).await.as_deref(),
         Some("it waits for the turn of limit tenant:7, 0 of 1 running, 1 before it")
     );
-    assert_eq!(limits.pause("default", "tenant:7", &by).await.unwrap(), Toggle::Done);
+    assert_eq!(limits.pause("default", "tenant:7", &by).await.unwrap(), Toggle::Changed);
     assert_eq!(limits.pause("default", "tenant:7", &by).await.unwrap(), Toggle::Already);
     assert_eq!(ids(&sql.client, 10).await, [0_i64; 0]);
     assert_eq!(
@@ -82,7 +82,7 @@ async fn paused_key_waits_and_says_so() {
     );
     let keys = limits.keys("default", "", 10).await.unwrap();
     assert_eq!((keys[0].state, keys[0].waiting), (LimitState::Paused, 3));
-    assert_eq!(limits.resume("default", "tenant:7", &by).await.unwrap(), Toggle::Done);
+    assert_eq!(limits.resume("default", "tenant:7", &by).await.unwrap(), Toggle::Changed);
     assert_eq!(limits.resume("default", "tenant:7", &by).await.unwrap(), Toggle::Already);
     assert_eq!(ids(&sql.client, 10).await, jobs[..1]);
     assert_eq!(

@@ -211,7 +211,7 @@ async fn a40_job_that_is_cancelled_while_it_waits_for_a_slot_does_not_start() {
     let mut seen = Vec::new();
     wait_for(&mut worker.events, |event| {
         seen.push(event.clone());
-        matches!(event, Event::Finished { job, outcome: Finished::Cancelled, .. } if *job == at_start)
+        matches!(event, Event::Finished { job, finished: Finished::Cancelled, .. } if *job == at_start)
             .then_some(())
     })
     .await;
@@ -236,7 +236,7 @@ async fn a40_job_that_is_cancelled_just_before_its_release_is_cancelled() {
     sql(&client, &format!("select leasehold.cancel({cancelled}, 'test')")).await;
     let (mut events, task) = worker.ask_to_stop();
     let outcome = wait_for(&mut events, |event| match event {
-        Event::Finished { job, outcome, .. } if *job == cancelled => Some(*outcome),
+        Event::Finished { job, finished: outcome, .. } if *job == cancelled => Some(*outcome),
         _ => None,
     })
     .await;
@@ -272,7 +272,7 @@ async fn a41_jobs_that_wait_for_a_slot_do_not_start_after_their_lease_was_lost()
     wait_for(&mut worker.events, |event| {
         seen.push(event.clone());
         let lost =
-            |event: &&Event| matches!(event, Event::Finished { outcome: Finished::Lost, .. });
+            |event: &&Event| matches!(event, Event::Finished { finished: Finished::Lost, .. });
         (seen.iter().filter(lost).count() as i64 == 1 + AHEAD).then_some(())
     })
     .await;
