@@ -4,13 +4,14 @@
 //! Machines differ and are noisy: compare the ratio, not the number. Durable settings only; each
 //! benchmark ends by checking its work, such as that every job ran exactly once.
 //!
-//! In reading order: this file has the command line; [`claim`], [`flow`], [`keys`], [`latency`] and
+//! In reading order: this file has the command line; [`batches`], [`claim`], [`flow`], [`keys`], [`latency`] and
 //! [`producers`] measure the engine, [`mod@pastes`] and [`sweep`] the paste service, [`mirror`] the
 //! search index; [`load`] generates requests. `leasehold_server::bench` has what the product's own
 //! `leasehold bench` shares: the database, the report, the raw SQL limit, `drain` and `enqueue`.
 
 #![forbid(unsafe_code)]
 
+mod batches;
 mod claim;
 mod flow;
 mod keys;
@@ -74,6 +75,8 @@ enum What {
     Idle(claim::idle::Args),
     /// Enqueue with idempotency keys for minutes, and check that the table of keys stops growing
     Keys(keys::Args),
+    /// End thousands of batches while their workers are killed and paused, and check their follow-ups
+    Batches(batches::Args),
     /// Fill an empty search index until it equals the table, repair planted differences, survive an
     /// outage
     Mirror(mirror::Args),
@@ -81,6 +84,9 @@ enum What {
     Pastes(pastes::Args),
     /// Measure expired pastes deleted per second, with their objects, while new ones are created
     Sweep(sweep::Args),
+    /// Work the jobs of `leasehold-bench batches`
+    #[command(hide = true)]
+    BatchWorker(batches::worker::Args),
     /// Serve S3 for `leasehold-bench sweep --store s3`
     #[command(hide = true)]
     S3Server(sweep::ServerArgs),
@@ -98,6 +104,10 @@ async fn main() -> ExitCode {
 async fn run(what: What, global: &Global) -> Result<ExitCode, Failure> {
     match what {
         What::Serve(args) => leasehold_server::serve(*args, global).await,
+        What::BatchWorker(args) => {
+            batches::worker::work(&args).await?;
+            Ok(ExitCode::SUCCESS)
+        }
         What::S3Server(args) => {
             tokio::task::spawn_blocking(move || sweep::serve(&args))
                 .await
@@ -125,10 +135,11 @@ async fn measure(what: What, url: Option<&str>) -> Result<Report, Failure> {
         What::Lost(args) => on_server(url, async |at| claim::lost::run(at, &args).await).await?,
         What::Idle(args) => on_server(url, async |at| claim::idle::run(at, &args).await).await?,
         What::Keys(args) => on_server(url, async |at| keys::run(at, &args).await).await?,
+        What::Batches(args) => on_server(url, async |at| batches::run(at, &args).await).await?,
         What::Mirror(args) => on_server(url, async |at| mirror::run(at, &args).await).await?,
         What::Pastes(args) => pastes::run(&args, url).await?,
         What::Sweep(args) => on_server(url, async |at| sweep::run(at, &args).await).await?,
-        What::S3Server(_) | What::Serve(_) => {
+        What::BatchWorker(_) | What::S3Server(_) | What::Serve(_) => {
             return Err(Failure::usage("this command is a server and measures nothing"));
         }
     })

@@ -31,13 +31,31 @@ begin
 
     -- A producer adds work and sees nothing.
     grant insert (name, kwargs, queue, priority, enqueued_at, scheduled_at, expires_at, tag,
-                  max_attempts, trace_context)
+                  max_attempts, trace_context, limit_key)
         on leasehold.job to leasehold_producer;
     grant execute on function
         leasehold.enqueue, leasehold.enqueue_many, leasehold_internal.check_enqueue,
         leasehold_internal.check_options, leasehold_internal.request_hash, leasehold_internal.check_expiry,
-        leasehold_internal.check_kwargs_size, leasehold.wake
+        leasehold_internal.check_kwargs_size, leasehold_internal.check_limit_key, leasehold.wake
         to leasehold_producer, leasehold_worker;
+
+    -- Adding to a batch is part of an enqueue. The other functions are called by those that end jobs.
+    grant execute on function
+        leasehold.open_batch, leasehold.seal_batch
+        to leasehold_producer, leasehold_worker;
+    grant execute on function
+        leasehold.extend_batch, leasehold.followed_batch, leasehold.batch_results, leasehold.result,
+        leasehold_internal.complete_with_results, leasehold_internal.read_batch
+        to leasehold_worker;
+    grant execute on function
+        leasehold.cancel_batch, leasehold.followed_batch, leasehold.batch_results, leasehold.result
+        to leasehold_operator;
+    grant execute on function
+        leasehold_internal.look_at_batches
+        to leasehold_housekeeper;
+    grant select on
+        leasehold.batches
+        to leasehold_viewer;
 
     -- A worker claims from any queue and finishes under the fence. `complete_waiting` completes jobs that
     -- wait: a role that works is trusted with all jobs. It cannot touch a row in any other way.
@@ -138,7 +156,7 @@ begin
     -- A viewer sees everything but kwargs, error texts, notes and trace contexts.
     grant select (id, queue, name, state, cause, priority, tag, idempotency_key, enqueued_at, scheduled_at,
                   expires_at, claimed_at, finished_at, attempts, max_attempts, lost_count, worker,
-                  lease_generation, lease_expires_at, cancel_requested, stored_in, deferred)
+                  lease_generation, lease_expires_at, cancel_requested, stored_in, deferred, batch_id)
         on leasehold.jobs to leasehold_viewer;
     grant execute on function
         leasehold_internal.queue_names, leasehold_internal.finished_at

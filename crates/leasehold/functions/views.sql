@@ -26,7 +26,7 @@ select j.id, j.queue, j.name,
        coalesce(j.max_attempts, q.max_attempts, 25) as max_attempts, j.lost_count::int as lost_count,
        l.claimed_by as worker, j.lease_generation, l.lease_expires_at, j.cancel_requested,
        j.last_error, j.errors, null::text as note, j.trace_context, 'job'::text as stored_in,
-       j.deferred and not j.held as deferred
+       j.deferred and not j.held as deferred, j.limit_key, j.batch_id
   from leasehold.job j
   left join leasehold_internal.lease l on j.held and l.lease_generation = j.lease_generation
   left join leasehold_internal.queue q on q.name = j.queue
@@ -36,7 +36,7 @@ select d.id, d.queue, d.name, 'dead'::text,
        d.idempotency_key, d.enqueued_at, d.scheduled_at, d.expires_at, null::timestamptz, d.died_at,
        d.attempts, coalesce(d.max_attempts, q.max_attempts, 25), d.lost_count::int, d.claimed_by,
        d.lease_generation, null::timestamptz, false, d.last_error, d.errors, null::text,
-       d.trace_context, 'dead_job'::text, false
+       d.trace_context, 'dead_job'::text, false, d.limit_key, d.batch_id
   from leasehold_internal.dead_job d
   left join leasehold_internal.queue q on q.name = d.queue
 union all
@@ -44,7 +44,8 @@ union all
 select f.id, f.queue, f.name collate "C", f.outcome, null::text, f.kwargs, f.priority, f.tag,
        f.key collate "C", f.enqueued_at, f.scheduled_at, null::timestamptz, f.claimed_at, f.finished_at,
        f.attempts, f.max_attempts, null::int, f.claimed_by, f.lease_generation, null::timestamptz, false,
-       f.errors -> -1 ->> 'error', f.errors, f.note, null::text, 'history'::text, false
+       f.errors -> -1 ->> 'error', f.errors, f.note, null::text, 'history'::text, false, null::text,
+       null::bigint
   from leasehold_internal.finished_job f;
 
 -- Workers with their state by name. A worker that has not been seen for 30 s is dead.

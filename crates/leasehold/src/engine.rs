@@ -6,7 +6,9 @@ use std::time::{Duration, Instant};
 use tokio_postgres::Row;
 use tokio_postgres::types::{ToSql, Type};
 
-use crate::admin::{Alarms, Dead, Jobs, Measurements, Mirrors, Queues, Schedules, Sweeps, Workers};
+use crate::admin::{
+    Alarms, Batches, Dead, Jobs, Measurements, Mirrors, Queues, Schedules, Sweeps, Workers,
+};
 use crate::builder::{LeaseholdBuilder, SchemaCheck};
 use crate::database::{
     Database,
@@ -141,6 +143,11 @@ impl Leasehold {
     /// Schedules: list, add, remove, pause, resume and run them.
     pub fn schedules(&self) -> Schedules<'_> {
         Schedules::of(self)
+    }
+
+    /// Batches: list, cancel them and read their results.
+    pub fn batches(&self) -> Batches<'_> {
+        Batches::of(self)
     }
 
     /// Worker processes.

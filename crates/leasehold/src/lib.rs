@@ -322,6 +322,7 @@ pub use engine::Leasehold;
 pub use error::{AdminError, ConnectError, EnqueueError, FinishError, SchemaError, WorkerError};
 pub use job::{Cause, Generation, Job, JobId, JobState, ParseJobIdError, Policy};
 pub use leasehold_macros::Job;
+pub use queue::batch::{Batch, BatchDraft, BatchId, BatchOn};
 pub use queue::enqueue::{Draft, Enqueue, EnqueueOn, Enqueued};
 pub use queue::finish::Finished;
 pub use schedule::Schedule;

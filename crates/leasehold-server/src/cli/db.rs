@@ -5,7 +5,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use leasehold::AdminError;
 use leasehold::admin::{
-    Alarms, Dead, Jobs, Measurements, Mirrors, Queues, Schedules, Sweeps, Workers,
+    Alarms, Batches, Dead, Jobs, Measurements, Mirrors, Queues, Schedules, Sweeps, Workers,
 };
 use leasehold::database::Session;
 use tokio_postgres::Row;
@@ -64,6 +64,10 @@ impl Db {
 
     pub fn queues(&self) -> Queues<'_> {
         Queues::on(&self.session)
+    }
+
+    pub fn batches(&self) -> Batches<'_> {
+        Batches::on(&self.session)
     }
 
     pub fn schedules(&self) -> Schedules<'_> {

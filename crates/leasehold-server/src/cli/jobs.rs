@@ -221,13 +221,37 @@ async fn list(args: ListArgs, common: &Common) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// A job with what it kept.
+#[derive(serde::Serialize)]
+struct Shown<'a> {
+    #[serde(flatten)]
+    job: &'a JobInfo,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    result: Option<&'a serde_json::Value>,
+}
+
+/// Returns what a completed job kept; nothing to a viewer.
+async fn result_of(db: &Db, job: &JobInfo) -> Result<Option<serde_json::Value>, Failure> {
+    if job.state != JobState::Completed || job.kwargs.is_none() {
+        return Ok(None);
+    }
+    db.within(db.batches().result(job.id)).await
+}
+
 async fn show(ids: &[JobId], common: &Common) -> Result<ExitCode, Failure> {
     let (out, db) = (common.out(), common.db().await?);
     let filter = JobFilter::any().ids(ids.iter().copied());
     let listed = Part { after: None, limit: 100_000 }.read(&db, &filter).await?;
     let (jobs, now) = (listed.jobs, listed.now);
     match jobs.as_slice() {
-        [one] if ids.len() == 1 => out.one("job", one, |job| record::show(job, now))?,
+        [one] if ids.len() == 1 => {
+            let result = result_of(&db, one).await?;
+            let shown = Shown { job: one, result: result.as_ref() };
+            out.one("job", &shown, |shown| {
+                let result = shown.result.map(|result| format!("result  {result}\n"));
+                record::show(shown.job, now) + &result.unwrap_or_default()
+            })?;
+        }
         _ if out.is_table() => {
             let all: Vec<String> = jobs.iter().map(|job| record::show(job, now)).collect();
             if !all.is_empty() {

@@ -83,6 +83,7 @@ pub fn show(job: &JobInfo, now: Timestamp) -> String {
         ("queue", job.queue.clone()),
         ("tag", job.tag.clone()),
         ("key", text(&job.idempotency_key)),
+        ("batch", job.batch_id.map(|id| id.to_string()).unwrap_or_default()),
         ("priority", number(job.priority)),
         ("deferred", if job.deferred { "behind all others".to_owned() } else { String::new() }),
         ("attempts", attempts(job)),

@@ -56,8 +56,12 @@ begin
                    and (w.scheduled_at > statement_timestamp() or w.deferred) is true
                  order by w.id for update))
            and not j.held and (j.scheduled_at > statement_timestamp() or j.deferred) is true
-        returning j.id)
-    select coalesce(array_agg(id), '{}') into moved from due;
+        returning j.id, j.queue, j.limit_key
+    ), signalled as materialized (
+        select leasehold_internal.job_returned(d.queue, d.limit_key, statement_timestamp())
+          from due d where d.limit_key is not null
+    )
+    select coalesce(array_agg(d.id), '{}') into moved from due d where (select count(*) from signalled) >= 0;
     if moved <> '{}' then
         perform leasehold.wake(q.queue)
            from (select distinct j.queue from leasehold.job j where j.id = any (moved)) q;
@@ -68,15 +72,23 @@ begin
 end $$;
 
 -- Redrives dead jobs: attempts and losses start again, the generation keeps growing. A job takes its
--- idempotency key again, and stays dead while the key belongs to a newer job. Returns the ids it moved.
+-- idempotency key again, and stays dead while the key belongs to a newer job. It is a member of its batch
+-- again, unless that is closed, cancelled or locked by a transaction that closes it: then it belongs to none.
+-- Returns the ids it moved.
 create or replace function leasehold.redrive(ids bigint[], actor text, why text default null)
 returns setof bigint
 language plpgsql volatile security definer
 set search_path = leasehold, pg_temp set enable_seqscan = off set jit = off as $$
 declare
     moved bigint[];
+    members bigint[];
+    batches bigint[];
+    open_batches bigint[];
 begin
     perform from leasehold_internal.dead_job d where d.id = any (ids) order by d.id for update;
+    open_batches := leasehold_internal.lock_open_batches(array(
+        select distinct d.batch_id from leasehold_internal.dead_job d
+         where d.id = any (ids) and d.batch_id is not null));
     -- Take their keys in the same order as every enqueue: insert the pruned ones and lock the others,
     -- so that no enqueue takes a key while its old job comes back.
     insert into leasehold_internal.idempotency_key as k (queue, key, job_id, request_hash, holds_until)
@@ -112,10 +124,21 @@ begin
                 'scheduled_at', statement_timestamp(),
                 'expires_at', greatest(b.expires_at, statement_timestamp() + interval '30 days'),
                 'attempts', 0, 'lost_count', 0, 'held', false, 'cancel_requested', false,
-                'deferred', false)) x
-        returning id
+                'deferred', false, 'permit', false,
+                'batch_id', case when b.batch_id = any (open_batches) then b.batch_id end)) x
+        returning id, queue, limit_key, batch_id
+    ), signalled as materialized (
+        select leasehold_internal.job_returned(a.queue, a.limit_key, statement_timestamp())
+          from alive a where a.limit_key is not null
     )
-    select coalesce(array_agg(id), '{}') into moved from alive;
+    select coalesce(array_agg(a.id), '{}'),
+           array_agg(a.id) filter (where a.batch_id is not null),
+           array_agg(a.batch_id) filter (where a.batch_id is not null)
+      into moved, members, batches
+      from alive a where (select count(*) from signalled) >= 0;
+    if members is not null then
+        perform leasehold_internal.rejoin_members(members, batches);
+    end if;
     if moved <> '{}' then
         insert into leasehold.audit (actor, action, subject, detail)
         values (actor, 'redrive', cardinality(moved) || ' jobs', concat_ws(': ', left(moved::text, 1000), why));
@@ -131,6 +154,7 @@ language plpgsql volatile security definer
 set search_path = leasehold, pg_temp set enable_seqscan = off set jit = off as $$
 declare
     deleted bigint[];
+    ended leasehold_internal.ended_job[];
 begin
     with waiting as (
         delete from leasehold.job j
@@ -138,15 +162,19 @@ begin
                 select w.id from leasehold.job w
                  where w.id = any (ids) and not w.held order by w.id for update))
            and not j.held
-        returning j.id
+        returning j.id, j.queue, j.limit_key, j.batch_id
     ), dead as (
         delete from leasehold_internal.dead_job d
          where d.id = any (array(
                 select e.id from leasehold_internal.dead_job e where e.id = any (ids) order by e.id for update))
         returning d.id
     )
-    select coalesce(array_agg(g.id), '{}') into deleted
-      from (select w.id from waiting w union all select d.id from dead d) g;
+    select coalesce(array_agg(g.id), '{}'), array_agg(row(g.id, g.queue, g.limit_key, g.batch_id, 'deleted')::leasehold_internal.ended_job)
+               filter (where g.limit_key is not null or g.batch_id is not null)
+      into deleted, ended
+      from (select w.id, w.queue, w.limit_key, w.batch_id from waiting w
+            union all select d.id, null, null, null from dead d) g;
+    perform leasehold_internal.jobs_ended(ended);
     if deleted <> '{}' then
         insert into leasehold.audit (actor, action, subject, detail)
         values (actor, 'delete', cardinality(deleted) || ' jobs', concat_ws(': ', left(deleted::text, 1000), why));
@@ -189,6 +217,7 @@ begin
            deferred = j.deferred and priority is null and scheduled_at is null,
            tag = coalesce(tag, j.tag), max_attempts = coalesce(max_attempts, j.max_attempts)
      where j.id = job_id and not j.held;
+    perform leasehold_internal.job_returned(mine.queue, mine.limit_key, due);
     if due <= statement_timestamp() then
         perform leasehold.wake(mine.queue);
     end if;

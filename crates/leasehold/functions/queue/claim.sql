@@ -79,7 +79,7 @@ begin
             -- Bounds on the priority alone: an index scan does not stop where the second column of a row
             -- comparison fails.
             select j.priority from leasehold.job j
-             where j.queue = claim_next.queue and j.deferred = h.deferred
+             where j.queue = claim_next.queue and j.limit_key is null and j.deferred = h.deferred
                and j.priority > coalesce(h.priority, case when h.deferred = first_deferred
                                                           then first_priority::bigint - 1
                                                           else -2147483649 end)
@@ -96,7 +96,8 @@ begin
          cross join lateral (
             select j.ctid as row_at, j.lost_count > 0 as lost
               from leasehold.job j
-             where j.queue = claim_next.queue and j.deferred = h.deferred and j.priority = h.priority
+             where j.queue = claim_next.queue and j.limit_key is null
+               and j.deferred = h.deferred and j.priority = h.priority
                and (j.scheduled_at, +j.id)
                    > (coalesce(after_at[h.known], '-infinity'), coalesce(after_id[h.known], 0))
                and j.scheduled_at <= statement_timestamp()
@@ -122,9 +123,10 @@ begin
         returning j.*
     ), leased as (
         insert into leasehold_internal.lease
-            (lease_generation, lease_expires_at, lease, keep_history, queue, claimed_by, claim_id, job_ids)
+            (lease_generation, lease_expires_at, lease, keep_history, has_extras, queue, claimed_by,
+             claim_id, job_ids)
         select c.lease_generation, statement_timestamp() + length, length, settings.keep_history,
-               claim_next.queue, worker, claim_next.claim_id, array_agg(c.id)
+               count(c.batch_id) > 0, claim_next.queue, worker, claim_next.claim_id, array_agg(c.id)
           from claimed c group by c.lease_generation
     )
     select c.id, c.name, c.kwargs, c.priority, c.scheduled_at, c.attempts,
@@ -159,7 +161,7 @@ begin
     with picked as materialized (
         select j.ctid as row_at
           from leasehold.job j
-         where j.queue = claim_alone.queue and j.lost_count > 0 and j.lost_count >= losses
+         where j.queue = claim_alone.queue and j.limit_key is null and j.lost_count > 0 and j.lost_count >= losses
            and (names is null or j.name in (select u.name from unnest(names) as u (name)))
            and j.scheduled_at <= statement_timestamp()
            and j.expires_at > statement_timestamp()
@@ -177,9 +179,10 @@ begin
         returning j.*
     ), leased as (
         insert into leasehold_internal.lease
-            (lease_generation, lease_expires_at, lease, keep_history, queue, claimed_by, claim_id, job_ids)
+            (lease_generation, lease_expires_at, lease, keep_history, has_extras, queue, claimed_by,
+             claim_id, job_ids)
         select c.lease_generation, statement_timestamp() + length, length, settings.keep_history,
-               claim_alone.queue, worker, claim_alone.claim_id, array[c.id]
+               c.batch_id is not null, claim_alone.queue, worker, claim_alone.claim_id, array[c.id]
           from claimed c
     )
     select c.id, c.name, c.kwargs, c.priority, c.scheduled_at, c.attempts,
@@ -215,7 +218,7 @@ begin
     for candidate in
         select j.id, j.deferred, j.priority, j.scheduled_at
           from leasehold.job j
-         where j.queue = claim_around.queue and j.deferred >= first_deferred
+         where j.queue = claim_around.queue and j.limit_key is null and j.deferred >= first_deferred
            and j.scheduled_at <= statement_timestamp()
            and j.expires_at > statement_timestamp()
            and not j.held and j.lost_count < greatest(settings.max_lost - 1, 1)
@@ -260,7 +263,7 @@ begin
     losses := coalesce(least_lost, settings.max_lost - 1, 2);
     return (
         select j.priority from leasehold.job j
-         where j.queue = lost_priority.queue and j.lost_count > 0 and j.lost_count >= losses
+         where j.queue = lost_priority.queue and j.limit_key is null and j.lost_count > 0 and j.lost_count >= losses
            and (names is null or j.name in (select u.name from unnest(names) as u (name)))
            and j.scheduled_at <= statement_timestamp()
            and j.expires_at > statement_timestamp()
@@ -279,7 +282,7 @@ set plan_cache_mode = force_generic_plan as $$
 #variable_conflict use_variable
 begin
     return exists (select from leasehold.job j
-                    where j.queue = has_deferred.queue and j.deferred
+                    where j.queue = has_deferred.queue and j.limit_key is null and j.deferred
                     order by j.queue, j.deferred, j.priority limit 1);
 end $$;
 

@@ -4,6 +4,8 @@
 -- return its id: the key is taken while the job waits or runs, and for `key_ttl` after the enqueue. The
 -- same key with another name or other kwargs is refused.
 --
+-- With a follow-up the job is a batch of one: see `leasehold.open_batch`.
+--
 -- An error carries its code as the name of a constraint too: some drivers do not pass on SQLSTATE.
 create or replace function leasehold.enqueue(
     name text,
@@ -16,7 +18,12 @@ create or replace function leasehold.enqueue(
     max_attempts int default null,
     key text default null,
     key_ttl interval default interval '24 hours',
-    trace_context text default null
+    trace_context text default null,
+    limit_key text default null,
+    batch bigint default null,
+    on_success jsonb default null,
+    on_end jsonb default null,
+    on_death jsonb default null
 )
 returns table (job_id bigint, inserted boolean)
 language plpgsql volatile security definer
@@ -28,6 +35,7 @@ declare
         expires_at, greatest(due, statement_timestamp()) + interval '30 days');
     digest bytea;
     known leasehold_internal.idempotency_key;
+    followed boolean := on_success is not null or on_end is not null or on_death is not null;
 begin
     perform leasehold_internal.check_enqueue(name, kwargs, queue);
     perform leasehold_internal.check_options(tag, max_attempts, due, key);
@@ -42,11 +50,28 @@ begin
         raise exception 'this trace context has % bytes', octet_length(trace_context)
             using errcode = 'LH002', constraint = 'LH002', hint = 'A trace context has at most 1,024 bytes.';
     end if;
+    perform leasehold_internal.check_limit_key(limit_key);
+    if followed and batch is not null then
+        raise exception 'a job of batch % cannot have follow-ups of its own', batch
+            using errcode = 'LH002', constraint = 'LH002',
+                  hint = 'Give them to the batch, or let a follow-up of the batch be followed.';
+    end if;
     if key is null then
+        if followed then
+            batch := leasehold_internal.open_batch_of_one(on_success, on_end, on_death);
+        end if;
         insert into leasehold.job as j
-            (name, kwargs, queue, priority, scheduled_at, expires_at, tag, max_attempts, trace_context)
-        values (name, kwargs, queue, priority, due, expiry, tag, max_attempts, trace_context)
+            (name, kwargs, queue, priority, scheduled_at, expires_at, tag, max_attempts, trace_context,
+             limit_key, batch_id)
+        values (name, kwargs, queue, priority, due, expiry, tag, max_attempts, trace_context, limit_key, batch)
         returning j.id into job_id;
+        if followed then
+            perform leasehold_internal.add_only_member(batch, job_id);
+            batch := null;
+        end if;
+        if limit_key is not null or batch is not null then
+            perform leasehold_internal.jobs_stored(array[job_id], queue, limit_key, due, batch);
+        end if;
         inserted := true;
         return next;
         return;
@@ -88,12 +113,22 @@ begin
                    holds_until = statement_timestamp() + key_ttl, created_at = statement_timestamp()
              where k.queue = queue and k.key = key;
         end if;
+        if followed then
+            batch := leasehold_internal.open_batch_of_one(on_success, on_end, on_death);
+        end if;
         insert into leasehold.job
             (id, name, kwargs, queue, priority, scheduled_at, expires_at, tag, max_attempts,
-             idempotency_key, trace_context)
+             idempotency_key, trace_context, limit_key, batch_id)
         overriding system value
         values (job_id, name, kwargs, queue, priority, due, expiry, tag, max_attempts,
-                key, trace_context);
+                key, trace_context, limit_key, batch);
+        if followed then
+            perform leasehold_internal.add_only_member(batch, job_id);
+            batch := null;
+        end if;
+        if limit_key is not null or batch is not null then
+            perform leasehold_internal.jobs_stored(array[job_id], queue, limit_key, due, batch);
+        end if;
         inserted := true;
         return next;
         return;
@@ -112,7 +147,9 @@ create or replace function leasehold.enqueue_many(
     tag text default '',
     max_attempts int default null,
     keys text[] default null,
-    key_ttl interval default interval '24 hours'
+    key_ttl interval default interval '24 hours',
+    limit_key text default null,
+    batch bigint default null
 )
 returns table (job_id bigint, inserted boolean)
 language plpgsql volatile security definer set search_path = leasehold, pg_temp as $$
@@ -138,17 +175,33 @@ begin
     end if;
     perform leasehold_internal.check_options(tag, max_attempts, due, null);
     perform leasehold_internal.check_expiry(due, expires_at);
+    perform leasehold_internal.check_limit_key(limit_key);
     priority := coalesce(priority, 0);
     for i in 1 .. cardinality(names) loop
         perform leasehold_internal.check_enqueue(names[i], kwargs[i], queue);
     end loop;
-    if keys is null then
+    if keys is null and limit_key is null and batch is null then
         return query
         insert into leasehold.job as j
             (name, kwargs, queue, priority, scheduled_at, expires_at, tag, max_attempts)
         select u.name, u.kwargs, queue, priority, due, expiry, tag, max_attempts
           from unnest(names, kwargs) as u (name, kwargs)
         returning j.id, true;
+        return;
+    end if;
+    if keys is null then
+        with stored as (
+            insert into leasehold.job as j
+                (name, kwargs, queue, priority, scheduled_at, expires_at, tag, max_attempts, limit_key, batch_id)
+            select u.name, u.kwargs, queue, priority, due, expiry, tag, max_attempts, limit_key, batch
+              from unnest(names, kwargs) as u (name, kwargs)
+            returning j.id
+        )
+        select array_agg(s.id) into job_ids from stored s;
+        if job_ids is not null then
+            perform leasehold_internal.jobs_stored(job_ids, queue, limit_key, due, batch);
+        end if;
+        return query select s.id, true from unnest(job_ids) as s (id);
         return;
     end if;
     -- Every batch takes its keys in the same order, so that two batches cannot deadlock. The results
@@ -158,7 +211,7 @@ begin
              order by keys[s.i] collate "C" nulls last, s.i loop
         select e.job_id, e.inserted into job_id, inserted
           from leasehold.enqueue(names[i], kwargs[i], queue, priority, due, expiry, tag,
-                                 max_attempts, keys[i], key_ttl) e;
+                                 max_attempts, keys[i], key_ttl, null, limit_key, batch) e;
         job_ids[i] := job_id;
         new_ones[i] := inserted;
     end loop;
@@ -269,6 +322,18 @@ begin
     if scheduled_at not between timestamptz '0001-01-01 00:00Z' and timestamptz '9999-01-01 00:00Z' then
         raise exception 'scheduled_at is %; it must be after the year 0 and before the year 9999', scheduled_at
             using errcode = 'LH002', constraint = 'LH002', hint = 'Leave it out for a job that is due now.';
+    end if;
+end $$;
+
+-- Refuses a limit key that is empty or too long for an index entry.
+create or replace function leasehold_internal.check_limit_key(limit_key text)
+returns void
+language plpgsql immutable set search_path = leasehold, pg_temp as $$
+begin
+    if limit_key = '' or octet_length(limit_key) > 200 then
+        raise exception 'this limit key has % bytes', octet_length(limit_key)
+            using errcode = 'LH002', constraint = 'LH002',
+                  hint = 'A limit key has 1 to 200 bytes, such as tenant:7; leave it out for a job without a limit.';
     end if;
 end $$;
 

@@ -7,6 +7,7 @@ language plpgsql volatile security definer
 set search_path = leasehold, pg_temp set enable_seqscan = off set jit = off as $$
 declare
     expired int;
+    ended leasehold_internal.ended_job[];
 begin
     with gone as (
         delete from leasehold.job j
@@ -19,14 +20,18 @@ begin
     ), counted as (
         insert into leasehold_internal.tally (queue, tag, what, n)
         select g.queue, g.tag, 'expired', count(*) from gone g group by g.queue, g.tag
+    ), filed as (
+        -- By name, as in `bury_rows`.
+        insert into leasehold_internal.dead_job
+        select x.* from gone g cross join lateral jsonb_populate_record(
+            null::leasehold_internal.dead_job, to_jsonb(g) || jsonb_build_object(
+                'died_at', statement_timestamp(), 'cause', 'expired',
+                'last_error', coalesce(g.last_error, 'not started before it expired'))) x
     )
-    -- By name, as in `bury_rows`.
-    insert into leasehold_internal.dead_job
-    select x.* from gone g cross join lateral jsonb_populate_record(
-        null::leasehold_internal.dead_job, to_jsonb(g) || jsonb_build_object(
-            'died_at', statement_timestamp(), 'cause', 'expired',
-            'last_error', coalesce(g.last_error, 'not started before it expired'))) x;
-    get diagnostics expired = row_count;
+    select count(*), array_agg(row(g.id, g.queue, g.limit_key, g.batch_id, 'dead')::leasehold_internal.ended_job)
+               filter (where g.limit_key is not null or g.batch_id is not null)
+      into expired, ended from gone g;
+    perform leasehold_internal.jobs_ended(ended);
     return expired;
 end $$;
 
@@ -74,14 +79,21 @@ set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
 declare
     returned int;
 begin
-    update leasehold.job j
-       set held = false, deferred = false, lost_count = j.lost_count + 1, scheduled_at = statement_timestamp(),
-           last_error = 'it was held by a lease that does not exist'
-     where j.id = any (strays) and j.held
-       and coalesce((select false from leasehold_internal.lease l
-                      where l.lease_generation = j.lease_generation
-                        and coalesce(l.ended_at, 'infinity') = 'infinity'), true);
-    get diagnostics returned = row_count;
+    with back as (
+        update leasehold.job j
+           set held = false, deferred = false, lost_count = j.lost_count + 1, scheduled_at = statement_timestamp(),
+               permit = case when j.permit then leasehold_internal.keeps_permit(j.queue, j.limit_key) else false end,
+               last_error = 'it was held by a lease that does not exist'
+         where j.id = any (strays) and j.held
+           and coalesce((select false from leasehold_internal.lease l
+                          where l.lease_generation = j.lease_generation
+                            and coalesce(l.ended_at, 'infinity') = 'infinity'), true)
+        returning j.queue, j.limit_key
+    ), signalled as materialized (
+        select leasehold_internal.job_returned(b.queue, b.limit_key, statement_timestamp())
+          from back b where b.limit_key is not null
+    )
+    select count(*) into returned from back where (select count(*) from signalled) >= 0;
     return returned;
 end $$;
 

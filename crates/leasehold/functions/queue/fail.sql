@@ -25,6 +25,7 @@ set plan_cache_mode = force_generic_plan as $$
 declare
     buried int;
     since timestamptz;
+    ended leasehold_internal.ended_job[];
 begin
     select l.claimed_at into since from leasehold_internal.lease l where l.lease_generation = generation;
     with dead as (
@@ -37,7 +38,7 @@ begin
           from dead d cross join unnest(case when why = 'lost' then '{buried,lost}'::text[]
                                              else '{buried}' end) as w (what)
          group by d.queue, d.tag, w.what
-    )
+    ), filed as (
     insert into leasehold_internal.dead_job
     select x.* from dead d cross join lateral jsonb_populate_record(
         null::leasehold_internal.dead_job, to_jsonb(d) || jsonb_build_object(
@@ -45,8 +46,12 @@ begin
             'lost_count', d.lost_count + (case when why = 'lost' then 1 else 0 end),
             'last_error', left(coalesce(error, d.last_error), 4096),
             'errors', case when error is null then d.errors
-                else leasehold_internal.add_error(d.errors, d.attempts, worker, since, error) end)) x;
-    get diagnostics buried = row_count;
+                else leasehold_internal.add_error(d.errors, d.attempts, worker, since, error) end)) x
+    )
+    select count(*), array_agg(row(d.id, d.queue, d.limit_key, d.batch_id, 'dead')::leasehold_internal.ended_job)
+               filter (where d.limit_key is not null or d.batch_id is not null)
+      into buried, ended from dead d;
+    perform leasehold_internal.jobs_ended(ended);
     return buried;
 end $$;
 
@@ -112,9 +117,11 @@ begin
         update leasehold.job j
            -- Its worker is alive: only consecutive losses count.
            set held = false, lost_count = 0, deferred = false, last_error = left(error, 4096),
+               permit = case when j.permit then leasehold_internal.keeps_permit(j.queue, j.limit_key) else false end,
                scheduled_at = due, expires_at = expiry,
                errors = leasehold_internal.add_error(j.errors, j.attempts, holder, since, error)
          where j.id = job_id and j.lease_generation = generation and j.held;
+        perform leasehold_internal.job_returned(mine.queue, mine.limit_key, due);
         insert into leasehold_internal.tally (queue, tag, what, n) values (mine.queue, mine.tag, 'retried', 1);
         outcome := 'retry';
     end if;

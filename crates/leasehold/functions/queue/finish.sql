@@ -45,12 +45,23 @@ set enable_indexscan = on set enable_bitmapscan = off set enable_seqscan = off s
 set plan_cache_mode = force_generic_plan as $$
 declare
     keeping boolean;
+    extras boolean;
     holder text;
     since timestamptz;
     completed bigint := 0;
+    ended leasehold_internal.ended_job[];
 begin
-    select l.keep_history, l.claimed_by, l.claimed_at into keeping, holder, since
+    select l.keep_history, l.has_extras, l.claimed_by, l.claimed_at into keeping, extras, holder, since
       from leasehold_internal.lease l where l.lease_generation = generation;
+    if extras then
+        -- Locked here and deleted below: no job becomes held by a generation that has let it go.
+        select array_agg(row(e.id, e.queue, e.limit_key, e.batch_id, 'completed')::leasehold_internal.ended_job)
+               filter (where e.limit_key is not null or e.batch_id is not null)
+          into ended
+          from (select j.id, j.queue, j.limit_key, j.batch_id from leasehold.job j
+                 where j.id = any (ids) and j.lease_generation = generation and j.held
+                 order by j.id for update) e;
+    end if;
     if keeping then
         return query
         with finished as (
@@ -94,17 +105,13 @@ begin
         select f.id from finished f;
     end if;
     get diagnostics completed = row_count;
+    if ended is not null then
+        perform leasehold_internal.jobs_ended(ended);
+    end if;
     if settling then
         perform leasehold_internal.settle_after(generation, completed);
     end if;
 end $$;
-
--- Completes one job; false: the lease was lost, nothing changed.
-create or replace function leasehold.complete(job_id bigint, generation bigint)
-returns boolean
-language sql volatile security definer set search_path = leasehold, pg_temp as $$
-    select exists (select from leasehold.complete_many(array[job_id], generation, true))
-$$;
 
 -- Returns what the operator said who asked a running job to stop, or null.
 create or replace function leasehold_internal.cancel_reason(job_id bigint)
@@ -126,17 +133,18 @@ language plpgsql volatile security definer
 set search_path = leasehold, pg_temp set enable_seqscan = off set jit = off as $$
 declare
     cancelled int;
+    ended leasehold_internal.ended_job[];
 begin
     with gone as (
         delete from leasehold.job j
          where j.id = any (ids) and j.held = only_held
            and (not only_held or j.lease_generation = generation)
         returning j.*
-    )
-    insert into leasehold_internal.history
-        (outcome, queue, lease_generation, claimed_by, claimed_at, job_ids, names, tags, attempts,
-         enqueued_at, kwargs, note, priorities, keys, max_attempts, scheduled_at, errors)
-    select 'cancelled', g.queue, g.lease_generation, l.claimed_by, l.claimed_at, array[g.id],
+    ), filed as (
+        insert into leasehold_internal.history
+            (outcome, queue, lease_generation, claimed_by, claimed_at, job_ids, names, tags, attempts,
+             enqueued_at, kwargs, note, priorities, keys, max_attempts, scheduled_at, errors)
+        select 'cancelled', g.queue, g.lease_generation, l.claimed_by, l.claimed_at, array[g.id],
            array[g.name], array[g.tag], array[g.attempts], array[g.enqueued_at], array[g.kwargs],
            left(coalesce(case when g.held and g.cancel_requested
                               then leasehold_internal.cancel_reason(g.id) end, why), 4096), array[g.priority],
@@ -144,8 +152,12 @@ begin
            case when g.max_attempts is not null then array[g.max_attempts] end,
            array[g.scheduled_at], case when g.errors is not null then array[g.errors] end
       from gone g
-      left join leasehold_internal.lease l on only_held and l.lease_generation = g.lease_generation;
-    get diagnostics cancelled = row_count;
+      left join leasehold_internal.lease l on only_held and l.lease_generation = g.lease_generation
+    )
+    select count(*), array_agg(row(g.id, g.queue, g.limit_key, g.batch_id, 'cancelled')::leasehold_internal.ended_job)
+               filter (where g.limit_key is not null or g.batch_id is not null)
+      into cancelled, ended from gone g;
+    perform leasehold_internal.jobs_ended(ended);
     return cancelled;
 end $$;
 
@@ -165,10 +177,12 @@ set search_path = leasehold, pg_temp set enable_seqscan = off set jit = off
 set plan_cache_mode = force_generic_plan as $$
 declare
     unwanted boolean;
+    from_queue text;
+    key text;
     due timestamptz := statement_timestamp() + leasehold_internal.clamp_wait(wait);
 begin
     -- Lock first: a job with a fresh cancel request must not be snoozed.
-    select j.cancel_requested into unwanted from leasehold.job j
+    select j.cancel_requested, j.queue, j.limit_key into unwanted, from_queue, key from leasehold.job j
      where j.id = job_id and j.lease_generation = generation and j.held
        for update;
     if not found then
@@ -179,8 +193,10 @@ begin
     else
         update leasehold.job j
            set held = false, lost_count = 0, attempts = j.attempts - 1, deferred = false, scheduled_at = due,
+               permit = case when j.permit then leasehold_internal.keeps_permit(j.queue, j.limit_key) else false end,
                expires_at = leasehold_internal.moved_expiry(j.expires_at, j.scheduled_at, due)
          where j.id = job_id and j.lease_generation = generation and j.held;
+        perform leasehold_internal.job_returned(from_queue, key, due);
     end if;
     perform leasehold_internal.settle(generation);
     return true;
@@ -233,8 +249,10 @@ begin
         end loop;
     end if;
     return query
+    with back as (
     update leasehold.job j
        set held = false, lost_count = 0, deferred = true,
+           permit = case when j.permit then leasehold_internal.keeps_permit(j.queue, j.limit_key) else false end,
            attempts = j.attempts - (case when o.counted then 0 else 1 end),
            scheduled_at = statement_timestamp()
                + make_interval(secs => least(greatest(o.wait, 0), 315360000)),
@@ -245,7 +263,13 @@ begin
       from unnest(ids, waits, reasons, counted) as o (id, wait, why, counted)
      -- An array of one, not `=`: for a plain join the planner may read every job in the order of ids.
      where j.id = any (array[o.id]) and j.lease_generation = generation and j.held
-    returning j.id, 'deferred';
+    returning j.id, j.queue, j.limit_key, j.scheduled_at
+    ), returned as materialized (
+        select leasehold_internal.job_returned(d.queue, d.limit_key, d.scheduled_at)
+          from back d where d.limit_key is not null
+    )
+    -- The join with nothing makes the calls happen.
+    select d.id, 'deferred' from back d where (select count(*) from returned r) >= 0;
     perform leasehold_internal.settle(generation);
 end $$;
 
@@ -278,14 +302,21 @@ begin
     perform leasehold_internal.cancel_rows(unwanted, true, generation, 'cancelled before it ran');
     select l.claimed_at into since from leasehold_internal.lease l where l.lease_generation = generation;
     return query
+    with released as (
     update leasehold.job j
        set held = false, attempts = j.attempts - 1,
+           permit = case when j.permit then leasehold_internal.keeps_permit(j.queue, j.limit_key) else false end,
            expires_at = case when j.expires_at < timestamptz '9999-01-01 00:00Z'
                              -- `greatest` ignores a null.
                              then greatest(j.expires_at, j.expires_at + (statement_timestamp() - since))
                              else j.expires_at end
      where j.id = any (ids) and j.lease_generation = generation and j.held
-    returning j.id;
+    returning j.id, j.queue, j.limit_key
+    ), returned as materialized (
+        select leasehold_internal.job_returned(r.queue, r.limit_key, statement_timestamp())
+          from released r where r.limit_key is not null
+    )
+    select r.id from released r where (select count(*) from returned) >= 0;
     -- The jobs are ready, and this worker is stopping.
     perform leasehold.wake(l.queue) from leasehold_internal.lease l where l.lease_generation = generation;
     perform leasehold_internal.settle(generation);
@@ -379,6 +410,7 @@ set enable_indexscan = on set enable_bitmapscan = off set enable_seqscan = off s
 set plan_cache_mode = force_generic_plan as $$
 declare
     completed int;
+    ended leasehold_internal.ended_job[];
 begin
     -- Never wait for a lock here: a locked row belongs to the transaction that locked it.
     with picked as materialized (
@@ -388,7 +420,7 @@ begin
         delete from leasehold.job j
          where j.id = any (array(select p.id from picked p)) and not j.held
         returning j.id, j.queue, j.name, j.tag, j.attempts, j.enqueued_at, j.kwargs, j.priority,
-                  j.idempotency_key, j.max_attempts, j.scheduled_at, j.errors
+                  j.idempotency_key, j.max_attempts, j.scheduled_at, j.errors, j.limit_key, j.batch_id
     ), filed as (
         insert into leasehold_internal.history
             (outcome, queue, lease_generation, job_ids, names, tags, attempts, enqueued_at, kwargs,
@@ -408,6 +440,9 @@ begin
         select f.queue, f.tag, 'completed', count(*) from finished f group by f.queue, f.tag
         having not coalesce((select q.keep_history from leasehold_internal.queue q where q.name = f.queue), true)
     )
-    select count(*) into completed from finished;
+    select count(*), array_agg(row(f.id, f.queue, f.limit_key, f.batch_id, 'completed')::leasehold_internal.ended_job)
+               filter (where f.limit_key is not null or f.batch_id is not null)
+      into completed, ended from finished f;
+    perform leasehold_internal.jobs_ended(ended);
     return completed;
 end $$;

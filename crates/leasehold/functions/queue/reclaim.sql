@@ -107,6 +107,7 @@ begin
     with back as (
         update leasehold.job j
            set held = false, deferred = false, lost_count = j.lost_count + gone.loss,
+               permit = case when j.permit then leasehold_internal.keeps_permit(j.queue, j.limit_key) else false end,
                scheduled_at = statement_timestamp()
                    + case when gone.loss = 0 or j.lost_count = 0 then interval '0'
                           else leasehold_internal.doubled(j.lost_count, '10 seconds', '90 minutes') end,
@@ -114,13 +115,17 @@ begin
                errors = leasehold_internal.add_error(j.errors, j.attempts, gone.claimed_by, gone.claimed_at, gone.why)
          where j.id = any (going_back)
            and j.lease_generation = gone.lease_generation and j.held
-        returning j.queue, j.tag
+        returning j.queue, j.tag, j.limit_key, j.scheduled_at
+    ), signalled as materialized (
+        select leasehold_internal.job_returned(b.queue, b.limit_key, b.scheduled_at)
+          from back b where b.limit_key is not null
     ), counted as (
         -- An outage of the server is not a loss of the worker, here and for the alarm about losses.
         insert into leasehold_internal.tally (queue, tag, what, n)
         select b.queue, b.tag, 'lost', count(*) from back b where gone.loss > 0 group by b.queue, b.tag
     )
-    select count(*) into returned from back;
+    -- The condition makes the calls of `signalled` happen.
+    select count(*) into returned from back where (select count(*) from signalled) >= 0;
     if returned > 0 then
         perform leasehold.wake(gone.queue);
     end if;

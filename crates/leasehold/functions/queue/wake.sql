@@ -89,7 +89,7 @@ begin
             select coalesce(next_due.at_deferred[h.next] = h.deferred, false) as here) cursor
           left join lateral (
             select j.priority from leasehold.job j
-             where j.queue = next_due.queue and j.deferred = h.deferred
+             where j.queue = next_due.queue and j.limit_key is null and j.deferred = h.deferred
                and j.priority > coalesce(h.priority, -2147483649)
                and j.priority < case when cursor.here then next_due.at_priority[h.next]::bigint
                                      else 2147483648 end
@@ -102,7 +102,8 @@ begin
         select n.scheduled_at
           from (select j.scheduled_at, j.name, row_number() over () as position
                   from leasehold.job j
-                 where j.queue = next_due.queue and j.deferred = h.deferred and j.priority = h.priority
+                 where j.queue = next_due.queue and j.limit_key is null
+                   and j.deferred = h.deferred and j.priority = h.priority
                    and j.scheduled_at > statement_timestamp()
                    and j.scheduled_at <= statement_timestamp() + next_due.within
                    and not j.held

@@ -47,6 +47,7 @@ impl Driver for &mut AsyncPgConnection {
     type Error = diesel::result::Error;
 
     async fn enqueue_row(self, values: Values<'_>) -> Result<(i64, bool), Self::Error> {
+        let [success, end, death] = values.follow_ups;
         let query = diesel::sql_query(ENQUEUE)
             .bind::<Text, _>(values.name)
             .bind::<Text, _>(values.kwargs)
@@ -59,7 +60,12 @@ impl Driver for &mut AsyncPgConnection {
             .bind::<Nullable<Integer>, _>(values.max_attempts)
             .bind::<Nullable<Text>, _>(values.key)
             .bind::<Double, _>(values.key_ttl)
-            .bind::<Nullable<Text>, _>(values.trace_context);
+            .bind::<Nullable<Text>, _>(values.trace_context)
+            .bind::<Nullable<Text>, _>(values.limit_key)
+            .bind::<Nullable<BigInt>, _>(values.batch)
+            .bind::<Nullable<Text>, _>(success)
+            .bind::<Nullable<Text>, _>(end)
+            .bind::<Nullable<Text>, _>(death);
         let stored: Stored = query.get_result(self).await?;
         Ok((stored.job_id, stored.inserted))
     }
@@ -69,10 +75,14 @@ impl Driver for &mut AsyncPgConnection {
         sql: &'static str,
         ids: [i64; 1],
         generation: i64,
+        result: Option<String>,
     ) -> Result<bool, Self::Error> {
         let query = diesel::sql_query(sql);
         let query = query.bind::<Array<BigInt>, _>(&ids[..]).bind::<BigInt, _>(generation);
-        Ok(query.execute(self).await? > 0)
+        Ok(match result {
+            Some(result) => query.bind::<Text, _>(result).execute(self).await?,
+            None => query.execute(self).await?,
+        } > 0)
     }
 }
 

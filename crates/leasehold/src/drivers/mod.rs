@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use crate::error::{DriverError, EnqueueError, FinishError, explain};
 use crate::queue::enqueue::{Draft, Enqueued, enqueued};
-use crate::queue::finish::COMPLETE_IN_TRANSACTION;
+use crate::queue::finish::{COMPLETE_IN_TRANSACTION, COMPLETE_IN_TRANSACTION_WITH_RESULT};
 use crate::worker::Ctx;
 
 /// A connection of a driver, inside a transaction or not.
@@ -33,12 +33,13 @@ trait Driver: Sized + Send {
         values: Values<'_>,
     ) -> impl Future<Output = Result<(i64, bool), Self::Error>> + Send;
 
-    /// Runs a statement with an array of bigint and a bigint, and returns true if it returned a row.
+    /// Runs a statement with an array of bigint, a bigint and a text if there is one, and returns true if it returned a row.
     fn returns_row(
         self,
         sql: &'static str,
         ids: [i64; 1],
         generation: i64,
+        result: Option<String>,
     ) -> impl Future<Output = Result<bool, Self::Error>> + Send;
 }
 
@@ -56,6 +57,9 @@ struct Values<'a> {
     key: Option<&'a str>,
     key_ttl: f64,
     trace_context: Option<&'a str>,
+    limit_key: Option<&'a str>,
+    batch: Option<i64>,
+    follow_ups: [Option<String>; 3],
 }
 
 impl<'a> Values<'a> {
@@ -74,6 +78,9 @@ impl<'a> Values<'a> {
             key: draft.key.as_deref(),
             key_ttl: draft.key_ttl.as_secs_f64(),
             trace_context: draft.trace_context.as_deref(),
+            limit_key: draft.limit_key.as_deref(),
+            batch: draft.batch,
+            follow_ups: draft.follow_ups.texts(),
         }
     }
 }
@@ -94,7 +101,12 @@ async fn complete<D: Driver>(
     on: D,
     other: fn(D::Error) -> FinishError,
 ) -> Result<(), FinishError> {
-    let done = on.returns_row(COMPLETE_IN_TRANSACTION, [ctx.id().0], ctx.generation().0).await;
+    let (ids, generation, result) = ([ctx.id().0], ctx.generation().0, ctx.0.result());
+    let sql = match result {
+        Some(_) => COMPLETE_IN_TRANSACTION_WITH_RESULT,
+        None => COMPLETE_IN_TRANSACTION,
+    };
+    let done = on.returns_row(sql, ids, generation, result).await;
     ctx.note_completion(done.map_err(|error| {
         ctx.note_failure();
         other(error)

@@ -27,6 +27,7 @@ macro_rules! sqlx_driver {
                 self,
                 values: crate::drivers::Values<'_>,
             ) -> Result<(i64, bool), Self::Error> {
+                let [success, end, death] = values.follow_ups;
                 $sqlx::query_as(crate::queue::enqueue::ENQUEUE)
                     .bind(values.name)
                     .bind(values.kwargs)
@@ -40,6 +41,11 @@ macro_rules! sqlx_driver {
                     .bind(values.key)
                     .bind(values.key_ttl)
                     .bind(values.trace_context)
+                    .bind(values.limit_key)
+                    .bind(values.batch)
+                    .bind(success)
+                    .bind(end)
+                    .bind(death)
                     .persistent(false)
                     .fetch_one(self)
                     .await
@@ -50,8 +56,13 @@ macro_rules! sqlx_driver {
                 sql: &'static str,
                 ids: [i64; 1],
                 generation: i64,
+                result: Option<String>,
             ) -> Result<bool, Self::Error> {
                 let query = $sqlx::query(sql).bind(&ids[..]).bind(generation).persistent(false);
+                let query = match result {
+                    Some(result) => query.bind(result),
+                    None => query,
+                };
                 Ok(query.fetch_optional(self).await?.is_some())
             }
         }

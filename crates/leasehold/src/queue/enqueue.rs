@@ -11,7 +11,9 @@ use jiff::Timestamp;
 use serde_json::value::RawValue;
 use tokio_postgres::types::{Json, Type};
 
+use super::batch::BatchId;
 use super::check::{check_json, check_text, kwargs_of};
+use super::follow_up::FollowUps;
 use crate::error::EnqueueError;
 use crate::job::{Job, JobId, check_queue_name};
 use crate::link::Param;
@@ -78,6 +80,9 @@ pub struct Draft {
     pub(crate) key: Option<String>,
     pub(crate) key_ttl: Duration,
     pub(crate) trace_context: Option<String>,
+    pub(crate) limit_key: Option<String>,
+    pub(crate) batch: Option<i64>,
+    pub(crate) follow_ups: FollowUps,
 }
 
 impl Draft {
@@ -111,6 +116,9 @@ impl Draft {
             key: None,
             key_ttl: KEY_TTL,
             trace_context: None,
+            limit_key: None,
+            batch: None,
+            follow_ups: FollowUps::default(),
         }
     }
 
@@ -176,6 +184,39 @@ impl Draft {
         self
     }
 
+    /// Which limit holds the job back, such as `tenant:7`. Default: none.
+    pub fn limit_key(mut self, key: impl Into<String>) -> Self {
+        self.limit_key = Some(key.into());
+        self
+    }
+
+    /// Makes the job a member of this batch, which must be open.
+    pub fn in_batch(mut self, batch: BatchId) -> Self {
+        self.batch = Some(batch.0);
+        self
+    }
+
+    /// Enqueues `next` when this job has completed. A chain is written in its order:
+    /// `first.then(second).then(third)`. The follow-up is enqueued once, in the transaction that completes the
+    /// job; it reads the result of this job by [`Ctx::batch_results`](crate::Ctx::batch_results).
+    pub fn then(mut self, next: Draft) -> Self {
+        self.follow_ups.then(next);
+        self
+    }
+
+    /// Enqueues `next` when this job is dead, in place of the one for any end.
+    pub fn on_death(mut self, next: Draft) -> Self {
+        self.follow_ups.on_death = Some(Box::new(next));
+        self
+    }
+
+    /// Enqueues `next` when this job has ended, however, unless [`Draft::then`] or [`Draft::on_death`] has one
+    /// for that end.
+    pub fn on_end(mut self, next: Draft) -> Self {
+        self.follow_ups.on_end = Some(Box::new(next));
+        self
+    }
+
     /// Stores the job through a connection, a transaction, or [`crate::Leasehold`] itself.
     pub async fn enqueue(self, on: impl EnqueueOn) -> Result<Enqueued, EnqueueError> {
         self.check()?;
@@ -189,6 +230,9 @@ impl Draft {
         if let Some(key) = &self.key {
             check_text("key", key, 1..=200)?;
         }
+        if let Some(key) = &self.limit_key {
+            check_text("limit key", key, 1..=200)?;
+        }
         if let Some(trace) = &self.trace_context {
             check_text("trace context", trace, 0..=1024)?;
         }
@@ -197,6 +241,7 @@ impl Draft {
             return Err(EnqueueError::Refused(text));
         }
         self.check_times()?;
+        self.follow_ups.check()?;
         check_json(self.kwargs.get())
     }
 
@@ -261,6 +306,7 @@ pub(crate) struct Values<'a> {
     run_after: Option<f64>,
     expire_after: Option<f64>,
     key_ttl: f64,
+    follow_ups: [Option<String>; 3],
 }
 
 impl<'a> Values<'a> {
@@ -272,10 +318,11 @@ impl<'a> Values<'a> {
             run_after: seconds(draft.run_after),
             expire_after: seconds(draft.expire_after),
             key_ttl: draft.key_ttl.as_secs_f64(),
+            follow_ups: draft.follow_ups.texts(),
         }
     }
 
-    pub(crate) fn params(&self) -> [Param<'_>; 12] {
+    pub(crate) fn params(&self) -> [Param<'_>; 17] {
         [
             (&self.draft.name, Type::TEXT),
             (&self.kwargs, Type::JSONB),
@@ -289,6 +336,11 @@ impl<'a> Values<'a> {
             (&self.draft.key, Type::TEXT),
             (&self.key_ttl, Type::FLOAT8),
             (&self.draft.trace_context, Type::TEXT),
+            (&self.draft.limit_key, Type::TEXT),
+            (&self.draft.batch, Type::INT8),
+            (&self.follow_ups[0], Type::TEXT),
+            (&self.follow_ups[1], Type::TEXT),
+            (&self.follow_ups[2], Type::TEXT),
         ]
     }
 }

@@ -20,6 +20,7 @@ mod claim_loop;
 mod context;
 mod decisions;
 mod finisher;
+mod follow;
 mod handler;
 mod hooks;
 mod idle;

@@ -134,6 +134,10 @@ create table leasehold.job (
     -- claim does not change it: `job_order_idx` has this column, and a claim must stay a heap-only update. The
     -- end of the attempt sets it.
     deferred boolean not null default false,
+    -- True: the job counts as running for its limit key. A claim sets it with `held`. Whatever ends the
+    -- attempt clears it in the same write, or keeps it for the first job of an ordered key. Always false
+    -- without a limit key, so an index on it costs such a job nothing.
+    permit boolean not null default false,
     queue text collate "C" not null default 'default'
         constraint job_queue_form check (queue <> '' and octet_length(queue) <= 64),
     name text collate "C" not null
@@ -149,7 +153,12 @@ create table leasehold.job (
     trace_context text,
     -- The last ten failures, oldest first: {"at", "attempt", "worker", "ms", "error"}. Null: none.
     -- `last_error` alone does not show how the earlier attempts failed.
-    errors jsonb
+    errors jsonb,
+    -- Which limit holds the job back, such as tenant:7. Null: none. No CHECK: it would cost every enqueue
+    -- of a single job 2 us, and an index entry bounds it anyway.
+    limit_key text collate "C",
+    -- The batch that waits for the end of this job.
+    batch_id bigint
 ) with (
     fillfactor = 45,
     autovacuum_vacuum_scale_factor = 0.02,
@@ -168,7 +177,14 @@ create table leasehold.job (
 -- `+id`, not `id`: a search for ids must find no index but the primary key. Where vacuum saw an empty
 -- table, as it often does in a queue that keeps up, the planner estimates that reading a whole index is
 -- cheap, keeps that plan, and every finish reads every job once the queue has grown.
-create index job_order_idx on leasehold.job (queue, deferred, priority, scheduled_at, (+id));
+--
+-- Jobs with a limit key are in `job_key_idx` alone: a key that is full must not be read by every claim.
+create index job_order_idx on leasehold.job (queue, deferred, priority, scheduled_at, (+id))
+    where limit_key is null;
+
+-- The jobs of each limit key: those with a permit, which are counted, and those that wait, in order.
+create index job_key_idx on leasehold.job
+    (queue, limit_key, permit, deferred, priority, scheduled_at, (+id)) where limit_key is not null;
 
 -- Jobs whose worker died, for `claim_alone` and `lost_priority`: a job on its last chance is claimed alone.
 -- None of them is deferred: a reclaim ends that.
@@ -204,6 +220,9 @@ create table leasehold_internal.lease (
     -- Null while any job is held. Set in the statement that ends the last one.
     ended_at timestamptz,
     keep_history boolean not null,
+    -- Whether any job of the claim has a limit key or belongs to a batch: a completion of others does not
+    -- look for these.
+    has_extras boolean not null default false,
     queue text collate "C" not null,
     -- For operators, and to find the leases of a worker; never a fence.
     claimed_by text not null,
@@ -245,7 +264,9 @@ create table leasehold_internal.dead_job (
     idempotency_key text collate "C",
     last_error text,
     trace_context text,
-    errors jsonb
+    errors jsonb,
+    limit_key text collate "C",
+    batch_id bigint
 );
 create index dead_job_queue_idx on leasehold_internal.dead_job (queue, died_at);
 -- Expired jobs are few, and each of them is an alarm.
@@ -418,6 +439,9 @@ comment on column leasehold.job.idempotency_key is 'The key it was enqueued with
 comment on column leasehold.job.last_error is 'The error of its last failed attempt.';
 comment on column leasehold.job.trace_context is 'W3C traceparent of the producer.';
 comment on column leasehold.job.errors is 'Its last ten failures, oldest first: at, attempt, worker, ms, error.';
+comment on column leasehold.job.limit_key is 'Which limit holds it back, such as tenant:7. Null: none.';
+comment on column leasehold.job.permit is 'Whether it counts as running for its limit key.';
+comment on column leasehold.job.batch_id is 'The batch it belongs to. Only the functions set it.';
 comment on table leasehold.audit is 'What operators did, and why.';
 comment on column leasehold.audit.at is 'When.';
 comment on column leasehold.audit.actor is 'Who.';
@@ -434,7 +458,7 @@ comment on column leasehold.schema_version.release is 'The release that ran it.'
 comment on column leasehold.schema_version.oldest_reader is
     'The oldest release whose programs work with it.';
 
-insert into leasehold.schema_version (version, name, checksum, release, oldest_reader) values (1, 'jobs', '\xf426a60984f45e2a5770c3cf8423e23269c61c23e46e9687c4dc9f237e81ae80', 999, 0) on conflict (version) do update set checksum = excluded.checksum, applied_at = statement_timestamp(), release = excluded.release, oldest_reader = excluded.oldest_reader;
+insert into leasehold.schema_version (version, name, checksum, release, oldest_reader) values (1, 'jobs', '\xa8c2671bd2ecaa39b2b63bdbc15cfd747599b3bcc448fb82559c003df3ef75b6', 999, 0) on conflict (version) do update set checksum = excluded.checksum, applied_at = statement_timestamp(), release = excluded.release, oldest_reader = excluded.oldest_reader;
 -- The tables of the sweeps.
 --
 -- Why: a sweep works on rows of a user's table. What it needs to know besides them is here: one row per
@@ -873,7 +897,12 @@ create or replace function leasehold.enqueue(
     max_attempts int default null,
     key text default null,
     key_ttl interval default interval '24 hours',
-    trace_context text default null
+    trace_context text default null,
+    limit_key text default null,
+    batch bigint default null,
+    on_success jsonb default null,
+    on_end jsonb default null,
+    on_death jsonb default null
 )
 returns table (job_id bigint, inserted boolean)
 language plpgsql volatile security definer
@@ -969,7 +998,9 @@ create or replace function leasehold.enqueue_many(
     tag text default '',
     max_attempts int default null,
     keys text[] default null,
-    key_ttl interval default interval '24 hours'
+    key_ttl interval default interval '24 hours',
+    limit_key text default null,
+    batch bigint default null
 )
 returns table (job_id bigint, inserted boolean)
 language plpgsql volatile security definer set search_path = leasehold, pg_temp as $$
@@ -1867,7 +1898,7 @@ begin
 end $$;
 
 -- Completes one job; false: the lease was lost, nothing changed.
-create or replace function leasehold.complete(job_id bigint, generation bigint)
+create or replace function leasehold.complete(job_id bigint, generation bigint, result jsonb default null)
 returns boolean
 language sql volatile security definer set search_path = leasehold, pg_temp as $$
     select exists (select from leasehold.complete_many(array[job_id], generation, true))

@@ -152,7 +152,7 @@ async fn sabotage_renewal_of_an_ended_lease_is_found() {
 async fn sabotage_snooze_that_reads_before_it_locks_is_found() {
     let sql = stage().await;
     let lock = format!(
-        "select j.cancel_requested into unwanted from leasehold.job j\n     where j.id = job_id and {FENCE}\n       for update;"
+        "select j.cancel_requested, j.queue, j.limit_key into unwanted, from_queue, key from leasehold.job j\n     where j.id = job_id and {FENCE}\n       for update;"
     );
     install(&sql, "queue/finish", &[(&lock, &lock.replace("       for update", ""))]).await;
     accused(&sql, World::Plain, "asked to stop and waits", || {
@@ -203,9 +203,8 @@ async fn sabotage_prune_of_open_leases_is_found() {
 #[tokio::test]
 async fn sabotage_burial_without_a_dead_job_is_found() {
     let sql = stage().await;
-    let file = " end)) x;\n    get diagnostics buried";
-    install(&sql, "queue/fail", &[(file, " end)) x where false;\n    get diagnostics buried")])
-        .await;
+    let file = "since, error) end)) x\n    )";
+    install(&sql, "queue/fail", &[(file, "since, error) end)) x where false\n    )")]).await;
     accused(&sql, World::Plain, "J1: job 1 left its table", || {
         vec![BURY.short_script(""), CLAIM.short_script("")]
     })
