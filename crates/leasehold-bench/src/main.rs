@@ -4,13 +4,14 @@
 //! Machines differ and are noisy: compare the ratio, not the number. Durable settings only; each
 //! benchmark ends by checking its work, such as that every job ran exactly once.
 //!
-//! In reading order: this file has the command line; [`claim`], [`flow`], [`keys`], [`latency`], [`limits`],
-//! [`producers`] and [`workers`] measure the engine, [`mod@pastes`] and [`sweep`] the paste service, [`mirror`] the
-//! search index; [`load`] generates requests. `leasehold_server::bench` has what the product's own
+//! In reading order: this file has the command line; [`batches`], [`claim`], [`flow`], [`keys`], [`latency`],
+//! [`limits`], [`producers`] and [`workers`] measure the engine, [`mod@pastes`] and [`sweep`] the paste service,
+//! [`mirror`] the search index; [`load`] generates requests. `leasehold_server::bench` has what the product's own
 //! `leasehold bench` shares: the database, the report, the raw SQL limit, `drain` and `enqueue`.
 
 #![forbid(unsafe_code)]
 
+mod batches;
 mod claim;
 mod flow;
 #[cfg(test)]
@@ -84,6 +85,8 @@ enum What {
     Limits(limits::Args),
     /// Kill, stop and rob workers of their leases, and check that every limit, rate and order held
     FlowChaos(limits::chaos::Args),
+    /// End thousands of batches while their workers are killed and paused, and check their follow-ups
+    Batches(batches::Args),
     /// Fill an empty search index until it equals the table, repair planted differences, survive an
     /// outage
     Mirror(mirror::Args),
@@ -91,6 +94,9 @@ enum What {
     Pastes(pastes::Args),
     /// Measure expired pastes deleted per second, with their objects, while new ones are created
     Sweep(sweep::Args),
+    /// Work the jobs of `leasehold-bench batches`
+    #[command(hide = true)]
+    BatchWorker(batches::worker::Args),
     /// Serve S3 for `leasehold-bench sweep --store s3`
     #[command(hide = true)]
     S3Server(sweep::ServerArgs),
@@ -126,6 +132,10 @@ async fn run(what: What, global: &Global) -> Result<ExitCode, Failure> {
             workers::worker_process(&args, url.as_deref()).await?;
             Ok(ExitCode::SUCCESS)
         }
+        What::BatchWorker(args) => {
+            batches::worker::work(&args).await?;
+            Ok(ExitCode::SUCCESS)
+        }
         What::S3Server(args) => {
             tokio::task::spawn_blocking(move || sweep::serve(&args))
                 .await
@@ -158,10 +168,15 @@ async fn measure(what: What, url: Option<&str>) -> Result<Report, Failure> {
         What::FlowChaos(args) => {
             on_server(url, async |at| limits::chaos::run(at, &args).await).await?
         }
+        What::Batches(args) => on_server(url, async |at| batches::run(at, &args).await).await?,
         What::Mirror(args) => on_server(url, async |at| mirror::run(at, &args).await).await?,
         What::Pastes(args) => pastes::run(&args, url).await?,
         What::Sweep(args) => on_server(url, async |at| sweep::run(at, &args).await).await?,
-        What::S3Server(_) | What::Serve(_) | What::LimitsWorker(_) | What::WorkerProcess(_) => {
+        What::BatchWorker(_)
+        | What::S3Server(_)
+        | What::Serve(_)
+        | What::LimitsWorker(_)
+        | What::WorkerProcess(_) => {
             return Err(Failure::usage("this command is a server and measures nothing"));
         }
     })

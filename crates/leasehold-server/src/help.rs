@@ -7,7 +7,7 @@ use crate::{Cli, exit};
 /// The commands, by what an operator wants to do.
 const GROUPS: [(&str, &[&str]); 6] = [
     ("Run", &["dev", "serve", "worker", "console"]),
-    ("Jobs", &["enqueue", "jobs", "dead", "queues", "limits", "schedules", "workers"]),
+    ("Jobs", &["enqueue", "jobs", "dead", "batches", "queues", "limits", "schedules", "workers"]),
     ("Your tables", &["sweeps", "mirrors"]),
     ("Services", &["paste", "pastes", "annotations", "reindex"]),
     ("Health", &["doctor", "alarms"]),

@@ -15,6 +15,10 @@ comment on function leasehold.enqueue is
     'Enqueues a job in the caller''s transaction. With a key, a repeat within key_ttl returns the first job''s id and inserted = false.';
 comment on function leasehold.enqueue_many is
     'Enqueues one job per element of names and kwargs in one statement. Returns one row per job, in the same order.';
+comment on function leasehold.open_batch is
+    'Opens a batch and returns its id. Add jobs with enqueue(..., batch => id), then seal it. When all of them have ended, one follow-up is enqueued: on_success if every job completed, on_death if one is dead, on_end otherwise and in place of a missing one. Each is a JSON object: name, and optionally kwargs, queue, priority, tag, max_attempts, limit_key, trace_context, scheduled_at, run_after and expire_after (seconds), on_success, on_end, on_death.';
+comment on function leasehold.seal_batch is
+    'Seals a batch: no more jobs are added, and it closes when all of them have ended. Waits for transactions that add to it. Returns false if it was sealed before.';
 comment on function leasehold_internal.wake is
     'Wakes idle workers of a queue. An insert does this by itself at its commit.';
 comment on function leasehold.complete_waiting is
@@ -32,7 +36,15 @@ comment on function leasehold.renew is
 comment on function leasehold.check_lease is
     'Raises an error unless the caller still holds the job under this generation. Call it in a transaction that must not commit otherwise.';
 comment on function leasehold.complete is
-    'Completes a job. Returns false if the lease was lost; then nothing changes.';
+    'Completes a job and keeps its result, if one is given: at most 64 KiB. Returns false if the lease was lost; then nothing changes.';
+comment on function leasehold.extend_batch is
+    'Lets the rest of the transaction add jobs to the batch of a running job, sealed or not, and returns the batch. Raises an error unless the caller holds the job under this generation.';
+comment on function leasehold.followed_batch is
+    'Returns the batch whose follow-up a job is, or null.';
+comment on function leasehold.batch_results is
+    'Returns the results that jobs of a batch kept, in the order of their ids, those after the id in after, 1,000 at most.';
+comment on function leasehold.result is
+    'Returns the result that a completed job kept, or null.';
 comment on function leasehold.complete_many is
     'Completes jobs of one lease. Returns the ids that it completed; the others were lost.';
 comment on function leasehold.fail is
@@ -57,6 +69,8 @@ comment on function leasehold.housekeep is
     'Runs every duty of housekeeping once, for installations without a Leasehold worker. Call it every minute, or more often where jobs of a dead worker must return sooner. Returns one row per duty.';
 
 -- Operators. Each call is recorded in leasehold.audit.
+comment on function leasehold.cancel_batch is
+    'Cancels a batch: cancels waiting jobs and asks running ones to stop, up_to of them per call. Repeat it until more is false, or leave the rest to housekeeping. Its follow-up is on_death if a job is dead, else on_end.';
 comment on function leasehold.cancel is
     'Cancels a waiting job, or asks a running one to stop. Returns ''cancelled'', ''cancel_requested'' or ''gone''. The reason becomes the note of the finished job.';
 comment on function leasehold.promote is 'Makes waiting jobs due now. Returns the ids.';
@@ -123,6 +137,8 @@ comment on function leasehold_internal.unwatch_queue is
 -- Views.
 comment on view leasehold.jobs is
     'Every job: waiting, running, finished and dead. Read-only.';
+comment on view leasehold.batches is
+    'Batches with their state and their counts. Read-only.';
 comment on view leasehold.queues is
     'Every queue with a row or a job: its settings, and how many jobs are in which state.';
 comment on view leasehold.workers is 'Worker processes of the last days.';
@@ -184,6 +200,26 @@ begin
     ('jobs', 'deferred', 'Whether it waits behind all jobs of its queue that are not deferred.'),
     ('jobs', 'limit_key', 'Which limit holds it back, such as tenant:7. Null: none. Null for finished jobs.'),
     ('jobs', 'batch_id', 'The batch it belongs to, or null. Null for finished jobs.'),
+    ('batches', 'id', 'The batch.'),
+    ('batches', 'description', 'What it is for.'),
+    ('batches', 'state', 'open (jobs may be added), sealed, closed (all jobs have ended), or cancelled.'),
+    ('batches', 'total', 'Its jobs, ended or not.'),
+    ('batches', 'waiting', 'Jobs that wait.'),
+    ('batches', 'running', 'Jobs that a worker holds.'),
+    ('batches', 'completed', 'Jobs that completed.'),
+    ('batches', 'cancelled', 'Jobs that were cancelled.'),
+    ('batches', 'dead', 'Jobs that are dead, expired ones too. A redrive before the batch is closed takes a job out of this number.'),
+    ('batches', 'deleted', 'Jobs that were deleted.'),
+    ('batches', 'created_at', 'When it was opened.'),
+    ('batches', 'sealed_at', 'When it was sealed. Null: jobs may be added.'),
+    ('batches', 'closed_at', 'When its last job had ended and its follow-up was enqueued.'),
+    ('batches', 'cancelled_at', 'When it was cancelled.'),
+    ('batches', 'cancelled_by', 'Who cancelled it.'),
+    ('batches', 'cancelled_why', 'Why it was cancelled.'),
+    ('batches', 'on_success', 'The name of the follow-up if every job completes.'),
+    ('batches', 'on_end', 'The name of the follow-up in every other case.'),
+    ('batches', 'on_death', 'The name of the follow-up if a job is dead.'),
+    ('batches', 'follow_up_job_id', 'The follow-up that was enqueued.'),
     ('queues', 'queue', 'Its name.'),
     ('queues', 'paused_at', 'Since when it is paused. Null: it is not.'),
     ('queues', 'paused_by', 'Who paused it.'),

@@ -39,6 +39,24 @@ begin
         leasehold_internal.check_kwargs_size, leasehold_internal.check_limit_key, leasehold_internal.wake
         to leasehold_producer, leasehold_worker;
 
+    -- Adding to a batch is part of an enqueue. The other functions are called by those that end jobs.
+    grant execute on function
+        leasehold.open_batch, leasehold.seal_batch
+        to leasehold_producer, leasehold_worker;
+    grant execute on function
+        leasehold.extend_batch, leasehold.followed_batch, leasehold.batch_results, leasehold.result,
+        leasehold_internal.complete_with_results, leasehold_internal.read_batch
+        to leasehold_worker;
+    grant execute on function
+        leasehold.cancel_batch, leasehold.followed_batch, leasehold.batch_results, leasehold.result
+        to leasehold_operator;
+    grant execute on function
+        leasehold_internal.look_at_batches
+        to leasehold_housekeeper;
+    grant select on
+        leasehold.batches
+        to leasehold_viewer;
+
     -- A worker claims from any queue and finishes under the fence. `complete_waiting` completes jobs that
     -- wait: a role that works is trusted with all jobs. It cannot touch a row in any other way.
     grant execute on function

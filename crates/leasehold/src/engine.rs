@@ -10,7 +10,7 @@ use tokio_postgres::Row;
 use tokio_postgres::types::{ToSql, Type};
 
 use crate::admin::{
-    Alarms, Dead, Jobs, Limits, Measurements, Mirrors, Queues, Schedules, Sweeps, Workers,
+    Alarms, Batches, Dead, Jobs, Limits, Measurements, Mirrors, Queues, Schedules, Sweeps, Workers,
 };
 use crate::builder::{LeaseholdBuilder, SchemaCheck};
 use crate::database::{
@@ -226,6 +226,11 @@ impl Leasehold {
     /// Schedules: list, add, remove, pause, resume and run them.
     pub fn schedules(&self) -> Schedules<'_> {
         Schedules::of(self)
+    }
+
+    /// Batches: list, cancel them and read their results.
+    pub fn batches(&self) -> Batches<'_> {
+        Batches::of(self)
     }
 
     /// Worker processes.

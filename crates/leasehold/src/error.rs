@@ -259,7 +259,7 @@ pub(crate) fn refusal(code: &str, message: &str, hint: Option<&str>) -> Option<E
         )),
         "LH003" => Some(EnqueueError::KeyConflict(text)),
         "LH005" => Some(EnqueueError::Full(text)),
-        "LH001" | "LH002" => Some(EnqueueError::Refused(text)),
+        "LH001" | "LH002" | "LH006" => Some(EnqueueError::Refused(text)),
         // Checks of the table, kwargs that jsonb cannot hold, nesting beyond its stack, times out of
         // range.
         "23514" | "22P05" | "22P02" | "54001" | "22021" | "22008" => {

@@ -326,6 +326,7 @@ pub use fleet::Fleet;
 pub use job::{Cause, Generation, Job, JobId, JobState, ParseJobIdError, Policy};
 pub use leasehold_macros::Job;
 pub use limit::{Limit, LimitError, OnDeath, OnFailure};
+pub use queue::batch::{Batch, BatchDraft, BatchId, BatchOn};
 pub use queue::enqueue::{Draft, Enqueue, EnqueueOn, Enqueued};
 pub use queue::finish::Finished;
 pub use schedule::Schedule;

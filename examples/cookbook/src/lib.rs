@@ -1,7 +1,10 @@
-//! The recipes of docs/cookbook.md, one file each. The page shows these files, and the tests run them.
+//! The recipes of docs/cookbook.md and docs/batches.md, one file each. The pages show these files, and the tests run
+//! them.
 
 #![forbid(unsafe_code)]
 
+pub mod batches;
+pub mod chains;
 pub mod cron;
 pub mod diesel;
 pub mod hooks;

@@ -15,7 +15,9 @@ use leasehold_testing::TestEngine;
 #[test]
 fn pages_show_the_tested_files() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    for (page, least) in [("docs/cookbook.md", 13), ("docs/getting-started.md", 2)] {
+    for (page, least) in
+        [("docs/batches.md", 2), ("docs/cookbook.md", 13), ("docs/getting-started.md", 2)]
+    {
         let text = std::fs::read_to_string(root.join(page)).unwrap();
         let shown: Vec<_> = text.split("<!-- sample: ").skip(1).collect();
         assert!(shown.len() >= least, "{page} shows {} files", shown.len());
@@ -48,7 +50,7 @@ async fn drawings_name_existing_functions() {
     let sql = "select array_agg(proname::text) from pg_proc \
                where pronamespace in ('leasehold'::regnamespace, 'leasehold_internal'::regnamespace)";
     let known: Vec<String> = t.client().await.query_one(sql, &[]).await.unwrap().get(0);
-    for heading in ["A job", "A lease", "A worker", "A sweep", "A mirror"] {
+    for heading in ["A job", "A batch", "A lease", "A worker", "A sweep", "A mirror"] {
         for word in drawn(heading).iter().filter(|word| word.contains('_')) {
             let is_column = word == "next_run_at";
             assert!(is_column || known.contains(word), "{heading}: there is no function {word}");
@@ -63,6 +65,7 @@ async fn drawing_of_a_job_has_every_function_that_changes_jobs() {
         "add_final_error",
         "bury_late",
         "bury_rows",
+        "cancel_members",
         "cancel_rows",
         "reclaim_lease",
         "record_failure",

@@ -10,7 +10,8 @@
 use std::time::Duration;
 
 use cookbook::{
-    cron, diesel, hooks, later, operate, retries, slots, sqlx_0_8, sqlx_0_9, state, stop,
+    batches, chains, cron, diesel, hooks, later, operate, retries, slots, sqlx_0_8, sqlx_0_9,
+    state, stop,
 };
 use cookbook::{transaction, unique};
 use diesel_async::AsyncConnection;
@@ -183,4 +184,35 @@ async fn hook_is_called_after_the_job() {
     });
     assert_eq!(t.drain(worker).await.completed, 1);
     assert_eq!(ended.recv().await, Some(Finished::Completed));
+}
+
+#[tokio::test]
+async fn batch_is_bound_once_when_every_page_is_rendered() {
+    let t = TestEngine::new().await;
+    let batch = batches::render_book(t.engine(), 7, 3).await.unwrap();
+    let worker = || t.worker().handle(batches::render_page).handle(batches::bind_book);
+    // Three pages, the appendix and the follow-up.
+    assert_eq!(t.drain(worker()).await.completed, 5);
+    let seen = t.engine().batches().get(batch).await.unwrap().unwrap();
+    assert_eq!((seen.completed, seen.total), (4, 4));
+    let bound = t.engine().batches().result(seen.follow_up_job_id.unwrap()).await.unwrap();
+    assert_eq!(bound, Some(4.into()));
+    assert_eq!(t.drain(worker()).await.completed, 0);
+}
+
+#[tokio::test]
+async fn chain_ships_what_is_paid_and_alerts_once_a_payment_is_dead() {
+    let t = TestEngine::new().await;
+    let mut client = t.client().await;
+    let tx = client.transaction().await.unwrap();
+    chains::pay_and_ship(&tx, 1).await.unwrap();
+    chains::pay_and_ship(&tx, 2).await.unwrap();
+    tx.commit().await.unwrap();
+    let worker = t.worker().handle(async |job: chains::PayOrder| match job.order {
+        1 => Ok(leasehold::Outcome::Complete),
+        _ => Err(leasehold::JobError::permanent("refused")),
+    });
+    assert_eq!(t.drain(worker).await.completed, 1);
+    t.assert_enqueued::<chains::ShipOrder>(|job| job.order == 1).await;
+    t.assert_enqueued::<chains::AlertStaff>(|job| job.order == 2).await;
 }

@@ -60,6 +60,18 @@ async fn claim_benchmarks_print_their_figures() {
 }
 
 #[tokio::test]
+async fn k19_batches_of_killed_and_paused_workers_have_one_follow_up_each() {
+    let small =
+        ["batches", "--batches", "150", "--largest", "60", "--processes", "3", "--slots", "20"];
+    let found = bench(&small).await;
+    has_numbers(&found, &["seconds", "kills", "pauses", "sessions_ended", "closed_by_a_look"]);
+    for flaw in ["missing", "twice", "early", "wrong_follow_up", "wrong_counts", "rows_left"] {
+        assert_eq!(found[flaw], 0, "{flaw} in {found}");
+    }
+    assert_eq!((&found["batches"], &found["follow_ups"]), (&150.into(), &150.into()), "{found}");
+}
+
+#[tokio::test]
 async fn wake_up_benchmarks_print_their_figures() {
     for from in ["engine", "transaction", "sqlx", "insert", "copy"] {
         let latency = bench(&["latency", "--jobs", "100", "--from", from]).await;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use leasehold::AdminError;
 use leasehold::admin::{
-    Alarms, Dead, Jobs, Limits, Measurements, Mirrors, Queues, Schedules, Sweeps, Workers,
+    Alarms, Batches, Dead, Jobs, Limits, Measurements, Mirrors, Queues, Schedules, Sweeps, Workers,
 };
 use leasehold::database::Session;
 use tokio_postgres::Row;
@@ -68,6 +68,10 @@ impl Db {
 
     pub fn limits(&self) -> Limits<'_> {
         Limits::on(&self.session)
+    }
+
+    pub fn batches(&self) -> Batches<'_> {
+        Batches::on(&self.session)
     }
 
     pub fn schedules(&self) -> Schedules<'_> {

@@ -222,12 +222,22 @@ async fn list(args: ListArgs, common: &Common) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// A job, and why it does not run if it waits.
+/// A job, why it does not run if it waits, and what it kept if it completed.
 #[derive(Serialize)]
 struct Shown<'a> {
     #[serde(flatten)]
     job: &'a JobInfo,
     why_waiting: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    result: Option<&'a serde_json::Value>,
+}
+
+/// Returns what a completed job kept; nothing to a viewer.
+async fn result_of(db: &Db, job: &JobInfo) -> Result<Option<serde_json::Value>, Failure> {
+    if job.state != JobState::Completed || job.kwargs.is_none() {
+        return Ok(None);
+    }
+    db.within(db.batches().result(job.id)).await
 }
 
 async fn show(ids: &[JobId], common: &Common) -> Result<ExitCode, Failure> {
@@ -241,8 +251,12 @@ async fn show(ids: &[JobId], common: &Common) -> Result<ExitCode, Failure> {
                 true => db.within(db.jobs().why_waiting(one.id)).await?,
                 false => None,
             };
-            out.one("job", &Shown { job: one, why_waiting }, |shown| {
+            let result = result_of(&db, one).await?;
+            let shown = Shown { job: one, why_waiting, result: result.as_ref() };
+            out.one("job", &shown, |shown| {
+                let result = shown.result.map(|result| format!("result  {result}\n"));
                 record::show(shown.job, shown.why_waiting.as_deref(), now)
+                    + &result.unwrap_or_default()
             })?;
         }
         _ if out.is_table() => {

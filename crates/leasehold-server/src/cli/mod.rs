@@ -7,6 +7,7 @@
 pub mod address;
 mod alarms;
 mod annotations;
+mod batches;
 mod common;
 pub mod databases;
 mod db;
@@ -62,6 +63,9 @@ pub enum Command {
     /// List, group and redrive dead jobs
     #[command(subcommand)]
     Dead(dead::Command),
+    /// List, show and cancel batches
+    #[command(subcommand)]
+    Batches(batches::Command),
     /// List, pause, resume and configure queues
     #[command(subcommand)]
     Queues(queues::Command),
@@ -129,6 +133,7 @@ impl Command {
             Self::Enqueue(args) => enqueue::run(args, common).await,
             Self::Jobs(command) => jobs::run(command, common).await,
             Self::Dead(command) => dead::run(command, common).await,
+            Self::Batches(command) => batches::run(command, common).await,
             Self::Queues(command) => queues::run(command, common).await,
             Self::Limits(command) => limits::run(command, common).await,
             Self::Schedules(command) => schedules::run(command, common).await,

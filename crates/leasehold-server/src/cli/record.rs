@@ -85,6 +85,7 @@ pub fn show(job: &JobInfo, why_waiting: Option<&str>, now: Timestamp) -> String 
         ("tag", job.tag.clone()),
         ("key", text(&job.idempotency_key)),
         ("limit key", text(&job.limit_key)),
+        ("batch", job.batch_id.map(|id| id.to_string()).unwrap_or_default()),
         ("priority", number(job.priority)),
         ("deferred", if job.deferred { "behind all others".to_owned() } else { String::new() }),
         ("attempts", attempts(job)),

@@ -28,6 +28,7 @@ async fn every_command_has_a_help_text() {
         "enqueue",
         "jobs",
         "dead",
+        "batches",
         "queues",
         "limits",
         "schedules",

@@ -10,6 +10,7 @@
 mod annotations;
 mod annotations_takeover;
 mod basics;
+mod batches;
 mod bench;
 mod dead;
 mod dev;

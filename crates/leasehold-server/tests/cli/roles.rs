@@ -27,13 +27,14 @@ async fn viewers_list_and_operators_act() {
     let dead = fixture.dead("mail", "a", "lost").await.to_string();
     let done = fixture.completed("mail", "b").await.to_string();
     let waiting = fixture.job("mail", "c").await.to_string();
-    let reads: [&[&str]; 8] = [
+    let reads: [&[&str]; 9] = [
         &["jobs", "list"],
         &["jobs", "show", &done],
         &["dead", "list"],
         &["queues", "list"],
         &["limits", "list"],
         &["limits", "keys", "--queue", "mail"],
+        &["batches", "list"],
         &["schedules", "list"],
         &["workers", "list"],
     ];

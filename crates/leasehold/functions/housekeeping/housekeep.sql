@@ -25,7 +25,9 @@ begin
             leasehold_internal.check_time('keep_dead', keep_dead);
     foreach duty in array array['reclaim', 'clamp_leases', 'walk_jobs', 'prune_leases', 'prune_keys',
                                 'prune_marks', 'prune_workers', 'prune_dead', 'prune_queues', 'prune_limits',
-                                'prune_measures', 'extend_history', 'drop_history'] loop
+                                'prune_batches', 'prune_results', 'prune_measures', 'extend_history', 'drop_history',
+                                -- Last: it locks batches until this transaction ends.
+                                'look_at_batches'] loop
         done := 0;
         error := null;
         next_from := null;
@@ -45,6 +47,9 @@ begin
                           from leasehold_internal.walk_jobs(interval '-1 day') w;
                         more := clock_timestamp() < began + budget / 4
                                 and (select d.after_id > 0 from leasehold_internal.duty d where d.name = 'walk_jobs');
+                    when duty = 'look_at_batches' then
+                        select l.closed, l.more into piece, more
+                          from leasehold_internal.look_at_batches(interval '-1 day', budget / 4) l;
                     when duty = 'prune_measures' then
                         piece := leasehold_internal.prune_measures();
                     when duty = 'extend_history' then
@@ -54,7 +59,8 @@ begin
                     else
                         select p.removed, p.more, p.reached into piece, more, next_from
                           from leasehold_internal.prune_kind(
-                            substr(duty, 7), keep => case when duty = 'prune_dead' then keep_dead end,
+                            substr(duty, 7), keep => case when duty = 'prune_dead' then keep_dead
+                                              when duty in ('prune_batches', 'prune_results') then keep_history end,
                             after => next_from) p;
                 end case;
                 done := done + piece;

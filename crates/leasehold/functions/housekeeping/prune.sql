@@ -216,7 +216,72 @@ begin
              where e.ends_at < statement_timestamp() limit up_to for update skip locked));
 end $$;
 
--- Prunes one kind: leases, keys, marks, workers, dead, queues or limits. `keep` null: the default retention;
+-- Prunes closed batches whose follow-up has ended, with the results of their jobs, and open batches without a
+-- job after 30 days. Only for `prune_kind`.
+create or replace function leasehold_internal.prune_batches(
+    up_to int, keep interval, after text, out removed int, out more boolean, out reached text
+)
+language plpgsql volatile security definer
+set search_path = leasehold, pg_temp set enable_seqscan = off set enable_hashjoin = off
+set enable_mergejoin = off set jit = off as $$
+declare
+    old bigint[];
+    found_open int;
+begin
+    select array_agg(e.id), to_json(max(e.closed_at)) #>> '{}' into old, reached
+      from (select b.id, b.closed_at from leasehold_internal.batch b
+             where b.closed_at < statement_timestamp() - coalesce(keep, interval '7 days')
+               and b.closed_at >= coalesce(after::timestamptz, timestamptz '-infinity')
+             order by b.closed_at limit up_to for update skip locked) e;
+    more := coalesce(cardinality(old), 0) = up_to;
+    -- Its follow-up may still read the results.
+    old := array(select o.id from unnest(old) as o (id)
+                   join leasehold_internal.batch b on b.id = o.id
+                  where not exists (select from leasehold.job j where j.id = b.follow_up_job_id));
+    delete from leasehold_internal.job_result r where r.job_id = any (array(
+        select w.job_id from leasehold_internal.job_result w where w.batch_id = any (old) limit up_to));
+    get diagnostics removed = row_count;
+    if removed = up_to then
+        more := true;
+        reached := after;
+        return;
+    end if;
+    delete from leasehold_internal.batch b where b.id = any (old);
+    get diagnostics found_open = row_count;
+    removed := removed + found_open;
+    -- No lock on members: an add holds a lock on its batch.
+    delete from leasehold_internal.batch b where b.id = any (array(
+        select o.id from leasehold_internal.batch o
+         where o.sealed_at is null and o.created_at < statement_timestamp() - interval '30 days'
+           and not leasehold_internal.has_members(o.id)
+         order by o.id limit 100 for update skip locked))
+       and not leasehold_internal.has_members(b.id)
+       and b.completed + b.cancelled + b.dead + b.deleted = 0
+       and not exists (select from leasehold_internal.batch_end e where e.batch_id = b.id);
+    get diagnostics found_open = row_count;
+    removed := removed + found_open;
+end $$;
+
+-- Prunes results of jobs without a batch. Only for `prune_kind`.
+create or replace function leasehold_internal.prune_results(
+    up_to int, keep interval, after text, out removed int, out more boolean, out reached text
+)
+language plpgsql volatile security definer set search_path = leasehold, pg_temp set enable_seqscan = off set jit = off as $$
+begin
+    with old as materialized (
+        select r.job_id, r.kept_at from leasehold_internal.job_result r
+         where r.batch_id is null and r.kept_at < statement_timestamp() - coalesce(keep, interval '7 days')
+           and r.kept_at >= coalesce(after::timestamptz, timestamptz '-infinity')
+         order by r.kept_at limit up_to for update skip locked
+    ), gone as (
+        delete from leasehold_internal.job_result r where r.job_id = any (array(select o.job_id from old o))
+        returning r.kept_at
+    )
+    select count(*), to_json(max(g.kept_at)) #>> '{}' into removed, reached from gone g;
+    more := removed = up_to;
+end $$;
+
+-- Prunes one kind: leases, keys, marks, workers, dead, queues, limits, batches or results. `keep` null: the default retention;
 -- dead jobs then stay. One housekeeper is elected per kind, for the statement; `anyway`: without the
 -- election, in case the elected one hangs. `after`: what the last call reached.
 create or replace function leasehold_internal.prune_kind(
@@ -228,7 +293,7 @@ language plpgsql volatile security definer
 set search_path = leasehold, pg_temp set lock_timeout = '1s' as $$
 #variable_conflict use_variable
 declare
-    kinds text[] := array['leases', 'keys', 'marks', 'workers', 'dead', 'queues', 'limits'];
+    kinds text[] := array['leases', 'keys', 'marks', 'workers', 'dead', 'queues', 'limits', 'batches', 'results'];
 begin
     if coalesce(kind <> all (kinds), true) then
         raise exception 'there is no kind % to prune', coalesce(quote_literal(kind), 'null')
@@ -247,6 +312,8 @@ begin
             when 'dead' then select p.* into removed, more, reached from leasehold_internal.prune_dead(up_to, keep, after) p;
             when 'queues' then select p.* into removed, more, reached from leasehold_internal.prune_queues(up_to, keep, after) p;
             when 'limits' then select p.* into removed, more, reached from leasehold_internal.prune_limits(up_to, keep, after) p;
+            when 'batches' then select p.* into removed, more, reached from leasehold_internal.prune_batches(up_to, keep, after) p;
+            when 'results' then select p.* into removed, more, reached from leasehold_internal.prune_results(up_to, keep, after) p;
         end case;
     end if;
     return next;

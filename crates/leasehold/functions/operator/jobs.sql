@@ -72,15 +72,23 @@ begin
 end $$;
 
 -- Redrives dead jobs: attempts and losses start again, the generation keeps growing. A job takes its
--- idempotency key again, and stays dead while the key belongs to a newer job. Returns the ids it moved.
+-- idempotency key again, and stays dead while the key belongs to a newer job. It is a member of its batch
+-- again, unless that is closed, cancelled or locked by a transaction that closes it: then it belongs to none.
+-- Returns the ids it moved.
 create or replace function leasehold.redrive(ids bigint[], actor text, why text default null)
 returns setof bigint
 language plpgsql volatile security definer
 set search_path = leasehold, pg_temp set enable_seqscan = off set jit = off as $$
 declare
     moved bigint[];
+    members bigint[];
+    batches bigint[];
+    open_batches bigint[];
 begin
     perform from leasehold_internal.dead_job d where d.id = any (ids) order by d.id for update;
+    open_batches := leasehold_internal.lock_open_batches(array(
+        select distinct d.batch_id from leasehold_internal.dead_job d
+         where d.id = any (ids) and d.batch_id is not null));
     -- Take their keys in the same order as every enqueue: insert the pruned ones and lock the others,
     -- so that no enqueue takes a key while its old job comes back.
     insert into leasehold_internal.idempotency_key as k (queue, key, job_id, request_hash, holds_until)
@@ -118,13 +126,21 @@ begin
                 'attempts', 0, 'lost_count', 0, 'held', false, 'cancel_requested', false,
                 'deferred', false,
                 -- It was the first of an ordered key that its death stopped, and is again.
-                'permit', leasehold_internal.stops_on_death(b.queue, b.limit_key))) x
-        returning id, queue, limit_key
+                'permit', leasehold_internal.stops_on_death(b.queue, b.limit_key),
+                'batch_id', case when b.batch_id = any (open_batches) then b.batch_id end)) x
+        returning id, queue, limit_key, batch_id
     ), signalled as materialized (
         select leasehold_internal.job_returned(a.queue, a.limit_key, statement_timestamp())
           from alive a where a.limit_key is not null
     )
-    select coalesce(array_agg(a.id), '{}') into moved from alive a where (select count(*) from signalled) >= 0;
+    select coalesce(array_agg(a.id), '{}'),
+           array_agg(a.id) filter (where a.batch_id is not null),
+           array_agg(a.batch_id) filter (where a.batch_id is not null)
+      into moved, members, batches
+      from alive a where (select count(*) from signalled) >= 0;
+    if members is not null then
+        perform leasehold_internal.rejoin_members(members, batches);
+    end if;
     if moved <> '{}' then
         insert into leasehold.audit (actor, action, subject, detail)
         values (actor, 'redrive', cardinality(moved) || ' jobs', concat_ws(': ', left(moved::text, 1000), why));

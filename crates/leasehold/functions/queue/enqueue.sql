@@ -4,6 +4,8 @@
 -- return its id: the key is taken while the job waits or runs, and for `key_ttl` after the enqueue. The
 -- same key with another name or other kwargs is refused.
 --
+-- With a follow-up the job is a batch of one: see `leasehold.open_batch`.
+--
 -- An error carries its code as the name of a constraint too: some drivers do not pass on SQLSTATE.
 create or replace function leasehold.enqueue(
     name text,
@@ -18,7 +20,10 @@ create or replace function leasehold.enqueue(
     key_ttl interval default interval '24 hours',
     trace_context text default null,
     limit_key text default null,
-    batch bigint default null
+    batch bigint default null,
+    on_success jsonb default null,
+    on_end jsonb default null,
+    on_death jsonb default null
 )
 returns table (job_id bigint, inserted boolean)
 language plpgsql volatile security definer
@@ -32,6 +37,7 @@ declare
     known leasehold_internal.idempotency_key;
     rule leasehold_internal.limit_rule;
     limited boolean := false;
+    followed boolean := on_success is not null or on_end is not null or on_death is not null;
 begin
     perform leasehold_internal.check_enqueue(name, kwargs, queue);
     perform leasehold_internal.check_options(tag, max_attempts, due, key);
@@ -47,6 +53,11 @@ begin
             using errcode = 'LH002', constraint = 'LH002', hint = 'A trace context has at most 1,024 bytes.';
     end if;
     perform leasehold_internal.check_limit_key(limit_key);
+    if followed and batch is not null then
+        raise exception 'a job of batch % cannot have follow-ups of its own', batch
+            using errcode = 'LH002', constraint = 'LH002',
+                  hint = 'Give them to the batch, or let a follow-up of the batch be followed.';
+    end if;
     if exists (select from leasehold_internal.queue q where q.name = queue and q.is_limited) then
         limited := true;
         limit_key := coalesce(limit_key, leasehold_internal.key_of_name(queue, name));
@@ -58,7 +69,7 @@ begin
     if rule.debounce is not null then
         due := greatest(due, statement_timestamp() + rule.debounce);
         expiry := coalesce(expires_at, due + interval '30 days');
-        if key is null and batch is null then
+        if key is null and batch is null and not followed then
             job_id := leasehold_internal.debounce_job(
                 name, kwargs, queue, priority, due, expiry, tag, max_attempts, trace_context, limit_key,
                 rule.debounce_max);
@@ -70,7 +81,7 @@ begin
         end if;
     end if;
     if key is null then
-        if rule.throttle is not null and batch is null then
+        if rule.throttle is not null and batch is null and not followed then
             job_id := nextval('leasehold.job_id_seq');
             -- Waits for a transaction that stores a job of the same key.
             insert into leasehold_internal.limit_throttle as t (queue, key, job_id, ends_at)
@@ -99,11 +110,18 @@ begin
         if limited then
             perform leasehold_internal.check_waiting(queue, limit_key, rule, 1);
         end if;
+        if followed then
+            batch := leasehold_internal.open_batch_of_one(on_success, on_end, on_death);
+        end if;
         insert into leasehold.job as j
             (name, kwargs, queue, priority, scheduled_at, expires_at, tag, max_attempts, trace_context,
              limit_key, batch_id)
         values (name, kwargs, queue, priority, due, expiry, tag, max_attempts, trace_context, limit_key, batch)
         returning j.id into job_id;
+        if followed then
+            perform leasehold_internal.add_only_member(batch, job_id);
+            batch := null;
+        end if;
         if limit_key is not null or batch is not null then
             perform leasehold_internal.jobs_stored(array[job_id], queue, limit_key, due, batch);
         end if;
@@ -151,12 +169,19 @@ begin
         if limited then
             perform leasehold_internal.check_waiting(queue, limit_key, rule, 1);
         end if;
+        if followed then
+            batch := leasehold_internal.open_batch_of_one(on_success, on_end, on_death);
+        end if;
         insert into leasehold.job
             (id, name, kwargs, queue, priority, scheduled_at, expires_at, tag, max_attempts,
              idempotency_key, trace_context, limit_key, batch_id)
         overriding system value
         values (job_id, name, kwargs, queue, priority, due, expiry, tag, max_attempts,
                 key, trace_context, limit_key, batch);
+        if followed then
+            perform leasehold_internal.add_only_member(batch, job_id);
+            batch := null;
+        end if;
         if limit_key is not null or batch is not null then
             perform leasehold_internal.jobs_stored(array[job_id], queue, limit_key, due, batch);
         end if;

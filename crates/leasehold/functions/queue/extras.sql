@@ -51,15 +51,3 @@ begin
         perform leasehold_internal.signal_key(queue, limit_key, due);
     end if;
 end $$;
-
-create or replace function leasehold_internal.add_members(batch bigint, ids bigint[])
-returns void
-language sql volatile security definer set search_path = leasehold, pg_temp as $$
-    select
-$$;
-
-create or replace function leasehold_internal.end_members(ended leasehold_internal.ended_job[])
-returns void
-language sql volatile security definer set search_path = leasehold, pg_temp as $$
-    select
-$$;

@@ -123,13 +123,6 @@ begin
     perform leasehold_internal.settle_after(generation, completed);
 end $$;
 
--- Completes one job; false: the lease was lost, nothing changed.
-create or replace function leasehold.complete(job_id bigint, generation bigint)
-returns boolean
-language sql volatile security definer set search_path = leasehold, pg_temp as $$
-    select exists (select from leasehold.complete_many(array[job_id], generation))
-$$;
-
 -- Returns the reason an operator gave for cancelling a running job, or who cancelled it; null: no operator did.
 create or replace function leasehold_internal.cancel_reason(job_id bigint)
 returns text

@@ -22,6 +22,7 @@
 //! | `name:email.*` | has this name; `*` matches any text |
 //! | `tag:import` | has this tag; `*` matches any text |
 //! | `key:order-17` | has this idempotency key |
+//! | `batch:17` | belongs to this batch, and waits, runs or is dead |
 //! | `worker:mailer/*` | runs on this worker, or ran there last; `*` matches any text |
 //! | `error:"no route"` | has this text in its last error, in upper or lower case |
 //! | `older:1h` | was finished, claimed or else enqueued longer ago than this |
@@ -39,6 +40,7 @@ use std::time::Duration;
 
 use crate::duration;
 use crate::job::{Cause, JobId, JobState};
+use crate::queue::batch::BatchId;
 
 /// Which jobs. See the [module](self) for the grammar that [`FromStr`] reads and [`Display`](fmt::Display)
 /// prints.
@@ -51,6 +53,7 @@ pub struct JobFilter {
     pub(super) name: Option<String>,
     pub(super) tag: Option<String>,
     pub(super) key: Option<String>,
+    pub(super) batch: Option<i64>,
     pub(super) worker: Option<String>,
     pub(super) error: Option<String>,
     pub(super) older: Option<Duration>,
@@ -115,6 +118,12 @@ impl JobFilter {
         self
     }
 
+    /// Jobs of this batch that wait, run or are dead: finished ones keep no batch.
+    pub fn batch(mut self, batch: BatchId) -> Self {
+        self.batch = Some(batch.0);
+        self
+    }
+
     /// Jobs that this worker runs, or ran last; `*` matches any text.
     pub fn worker(mut self, worker: impl Into<String>) -> Self {
         self.worker = Some(worker.into());
@@ -170,6 +179,7 @@ impl JobFilter {
         one(&mut self.name, other.name, "name")?;
         one(&mut self.tag, other.tag, "tag")?;
         one(&mut self.key, other.key, "key")?;
+        one(&mut self.batch, other.batch, "batch")?;
         one(&mut self.worker, other.worker, "worker")?;
         one(&mut self.error, other.error, "error")?;
         one(&mut self.older, other.older, "older")?;
@@ -232,8 +242,10 @@ pub enum FilterError {
     OpenQuote(String),
 }
 
-const KEYS: [&str; 11] =
-    ["id", "queue", "state", "cause", "name", "tag", "key", "worker", "error", "older", "newer"];
+const KEYS: [&str; 12] = [
+    "id", "queue", "state", "cause", "name", "tag", "key", "batch", "worker", "error", "older",
+    "newer",
+];
 
 /// The states that are printed and read as one word.
 const WAITING: &str = "waiting";
@@ -266,10 +278,12 @@ impl fmt::Display for JobFilter {
         if let Some(causes) = &self.causes {
             terms.push(format!("cause:{}", list(causes.iter().map(Cause::to_string).collect())));
         }
+        let batch = self.batch.map(|batch| batch.to_string());
         for (key, value) in [
             ("name", &self.name),
             ("tag", &self.tag),
             ("key", &self.key),
+            ("batch", &batch),
             ("worker", &self.worker),
             ("error", &self.error),
         ] {
@@ -348,6 +362,12 @@ impl JobFilter {
             "name" => self.name = text(),
             "tag" => self.tag = text(),
             "key" => self.key = text(),
+            "batch" => {
+                let id = value
+                    .parse()
+                    .map_err(|_| bad("the id of a batch is a whole number".to_owned()));
+                self.batch = Some(id?);
+            }
             "worker" => self.worker = text(),
             "error" => self.error = text(),
             "older" => self.older = Some(read_time(value).ok_or_else(|| bad(TIME.to_owned()))?),
@@ -440,9 +460,10 @@ mod tests {
             ids in proptest::option::of(proptest::collection::btree_set(any::<i64>().prop_map(JobId), 0..3)),
             (states, causes) in (some(JobState::ALL), some(Cause::ALL)),
             (queue, name, tag, key) in (text(), text(), text(), text()),
+            batch in proptest::option::of(any::<i64>()),
             (worker, error, older, newer) in (text(), text(), time(), time()),
         ) -> JobFilter {
-            JobFilter { ids, queue, states, causes, name, tag, key, worker, error, older, newer }
+            JobFilter { ids, queue, states, causes, name, tag, key, batch, worker, error, older, newer }
         }
     }
 

@@ -13,6 +13,7 @@ use super::read::{self, Cursor, Page, Stored};
 use super::session::{Session, handle};
 use crate::error::AdminError;
 use crate::job::{Cause, Generation, JobId, JobState};
+use crate::queue::batch::BatchId;
 use crate::queue::moment::Moment;
 
 handle! {
@@ -47,6 +48,9 @@ pub struct JobInfo {
     pub tag: String,
     /// The key under which it was enqueued.
     pub idempotency_key: Option<String>,
+    /// The batch that it belongs to; `None` for completed and cancelled jobs too.
+    #[serde(serialize_with = "super::batches::as_text_or_null")]
+    pub batch_id: Option<BatchId>,
     /// When it was enqueued.
     pub enqueued_at: Timestamp,
     /// Infinite times of the database are the first or the last that a calendar shows.
@@ -131,7 +135,7 @@ pub(super) fn finite(row: &Row, column: &str) -> Option<Timestamp> {
 pub(super) const OPEN: &str = "j.id, j.queue, j.name, j.state, j.cause, j.priority, j.tag, j.idempotency_key, \
     j.enqueued_at, j.scheduled_at, j.expires_at, j.claimed_at, j.finished_at, j.attempts, j.max_attempts, \
     j.lost_count, j.worker, j.lease_generation, j.lease_expires_at, j.cancel_requested, \
-    j.deferred, j.limit_key";
+    j.deferred, j.limit_key, j.batch_id";
 /// The columns that need `leasehold_operator`, and what replaces them for other roles.
 pub(super) const HIDDEN: &str = "j.kwargs, j.last_error, j.errors, j.note, j.trace_context";
 pub(super) const NOTHING: &str = "null::jsonb as kwargs, null::text as last_error, null::jsonb as errors, \
@@ -150,6 +154,7 @@ impl JobInfo {
             cause: row.get::<_, Option<&str>>("cause").and_then(|cause| cause.parse().ok()),
             kwargs: row.get::<_, Option<AnyJson>>("kwargs").map(|json| json.0),
             priority: row.get("priority"),
+            batch_id: row.get::<_, Option<i64>>("batch_id").map(BatchId),
             deferred: row.get("deferred"),
             limit_key: row.get("limit_key"),
             tag: row.get("tag"),

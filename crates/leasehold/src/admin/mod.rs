@@ -31,10 +31,11 @@
 //!   finds the new state and changes nothing.
 //!
 //! In reading order: [`filter`] selects jobs; [`jobs`] and [`dead`] read and change them (`read` makes the
-//! statements); [`queues`], [`limits`], [`schedules`], [`workers`], [`sweeps`], [`mirrors`] and [`alarms`] do the same for the
+//! statements); [`batches`], [`queues`], [`limits`], [`schedules`], [`workers`], [`sweeps`], [`mirrors`] and [`alarms`] do the same for the
 //! rest; [`measurements`] reads samples; `diagnosis` has the statements of `leasehold doctor`.
 
 pub mod alarms;
+pub mod batches;
 pub mod dead;
 #[doc(hidden)]
 pub mod diagnosis;
@@ -53,6 +54,7 @@ mod words;
 pub mod workers;
 
 pub use alarms::{AlarmChange, AlarmInfo, AlarmState, Alarms, WatchChange, WatchInfo};
+pub use batches::{BatchInfo, BatchPage, BatchState, Batches, CancelledBatch, JobResultValue};
 pub use dead::{Dead, DeadGroup, Redriven};
 pub use filter::{FilterError, JobFilter};
 pub use jobs::{Change, JobInfo, JobPage, JobUpdate, Jobs, PastFailure};

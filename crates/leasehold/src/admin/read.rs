@@ -177,6 +177,10 @@ impl Conditions {
                 self.parts.push(format!("j.{column} = {text}"));
             }
         }
+        if let Some(batch) = filter.batch {
+            let batch = self.bind(batch, Type::INT8);
+            self.parts.push(format!("j.batch_id = {batch}"));
+        }
         for (column, pattern) in [
             ("name", filter.name.as_deref()),
             ("tag", filter.tag.as_deref()),

@@ -57,10 +57,14 @@ impl Driver for &mut AsyncPgConnection {
         sql: &'static str,
         ids: [i64; 1],
         generation: i64,
+        result: Option<String>,
     ) -> Result<bool, Self::Error> {
         let query = diesel::sql_query(sql);
         let query = query.bind::<Array<BigInt>, _>(&ids[..]).bind::<BigInt, _>(generation);
-        Ok(query.execute(self).await? > 0)
+        Ok(match result {
+            Some(result) => query.bind::<Text, _>(result).execute(self).await?,
+            None => query.execute(self).await?,
+        } > 0)
     }
 }
 

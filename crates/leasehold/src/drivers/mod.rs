@@ -18,7 +18,7 @@ mod sqlx_0_9;
 
 use crate::error::{DriverError, EnqueueError, FinishError, explain};
 use crate::queue::enqueue::{Draft, Enqueued, TextValues, enqueued};
-use crate::queue::finish::COMPLETE_IN_TRANSACTION;
+use crate::queue::finish::{COMPLETE_IN_TRANSACTION, COMPLETE_IN_TRANSACTION_WITH_RESULT};
 use crate::worker::Ctx;
 
 /// A connection of a driver, inside a transaction or not.
@@ -32,12 +32,13 @@ trait Driver: Sized + Send {
         values: TextValues<'_>,
     ) -> impl Future<Output = Result<(i64, bool), Self::Error>> + Send;
 
-    /// Runs a statement with an array of bigint and a bigint, and returns true if it returned a row.
+    /// Runs a statement with an array of bigint, a bigint and a text if there is one, and returns true if it returned a row.
     fn returns_row(
         self,
         sql: &'static str,
         ids: [i64; 1],
         generation: i64,
+        result: Option<String>,
     ) -> impl Future<Output = Result<bool, Self::Error>> + Send;
 }
 
@@ -57,7 +58,12 @@ async fn complete<D: Driver>(
     on: D,
     other: fn(D::Error) -> FinishError,
 ) -> Result<(), FinishError> {
-    let done = on.returns_row(COMPLETE_IN_TRANSACTION, [ctx.id().0], ctx.generation().0).await;
+    let (ids, generation, result) = ([ctx.id().0], ctx.generation().0, ctx.0.result());
+    let sql = match result {
+        Some(_) => COMPLETE_IN_TRANSACTION_WITH_RESULT,
+        None => COMPLETE_IN_TRANSACTION,
+    };
+    let done = on.returns_row(sql, ids, generation, result).await;
     ctx.note_completion(done.map_err(|error| {
         ctx.note_failure();
         other(error)

@@ -39,8 +39,13 @@ macro_rules! sqlx_driver {
                 sql: &'static str,
                 ids: [i64; 1],
                 generation: i64,
+                result: Option<String>,
             ) -> Result<bool, Self::Error> {
                 let query = $sqlx::query(sql).bind(&ids[..]).bind(generation).persistent(false);
+                let query = match result {
+                    Some(result) => query.bind(result),
+                    None => query,
+                };
                 Ok(query.fetch_optional(self).await?.is_some())
             }
         }

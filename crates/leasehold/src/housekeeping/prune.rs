@@ -31,7 +31,8 @@ const SELDOM: Duration = Duration::from_secs(600);
 const MEASURES_EVERY: Duration = Duration::from_secs(60);
 
 /// The kinds that `leasehold_internal.prune_kind` takes.
-const KINDS: [&str; 7] = ["leases", "keys", "marks", "workers", "dead", "queues", "limits"];
+const KINDS: [&str; 9] =
+    ["leases", "keys", "marks", "workers", "dead", "queues", "limits", "batches", "results"];
 
 pub(crate) struct Prune {
     engine: Leasehold,
@@ -63,7 +64,7 @@ impl Prune {
                 continue;
             }
             let pruned = self.kind(link, kind).await;
-            if matches!(kind, "queues" | "limits") && pruned.is_ok() {
+            if matches!(kind, "queues" | "limits" | "batches" | "results") && pruned.is_ok() {
                 self.again_in(kind, SELDOM);
             }
             let away = matches!(pruned, Err(CallError::Connect(_)));
@@ -120,7 +121,12 @@ impl Prune {
     /// Runs one turn of one kind: until none of it is left, or its time is over.
     async fn kind(&mut self, link: &Link, kind: &'static str) -> Result<i64, CallError> {
         let lost = self.lost_elections.entry(kind).or_default();
-        let (keep, deadline) = (self.keep_dead.filter(|_| kind == "dead"), Instant::now() + TURN);
+        let keep = match kind {
+            "dead" => self.keep_dead,
+            "batches" | "results" => Some(self.keep_history),
+            _ => None,
+        };
+        let deadline = Instant::now() + TURN;
         let (mut removed, mut reached) = (0, None::<String>);
         loop {
             let anyway = *lost >= MOST_ROUNDS_NOT_ELECTED;

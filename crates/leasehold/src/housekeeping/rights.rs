@@ -15,7 +15,7 @@ const MAY: &str = "select d.duty, current_user::text, \
       and (d.duty <> 'schedules' or (has_table_privilege('leasehold_internal.schedule', 'select') \
            and has_table_privilege('leasehold_internal.schedule', 'insert') \
            and has_table_privilege('leasehold_internal.schedule', 'update'))) \
-     from (values ('leases', 'reclaim'), ('clamp', 'clamp_leases'), ('walk', 'walk_jobs'), \
+     from (values ('leases', 'reclaim'), ('clamp', 'clamp_leases'), ('walk', 'walk_jobs'), ('batches', 'look_at_batches'), \
                   ('schedules', 'fire_schedule'), ('schedules', 'retire_schedule'), \
                   ('schedules', 'undeclared_schedules'), ('prune', 'prune_kind'), \
                   ('prune', 'prune_measures'), ('prune', 'extend_history'), ('prune', 'drop_history'), \
@@ -34,6 +34,7 @@ pub(super) struct Allowed {
     pub(super) leases: bool,
     pub(super) clamp: bool,
     pub(super) walk: bool,
+    pub(super) batches: bool,
     pub(super) schedules: bool,
     pub(super) prune: bool,
     pub(super) measure: bool,
@@ -45,6 +46,7 @@ impl Allowed {
             "leases" => self.leases = allowed,
             "clamp" => self.clamp = allowed,
             "walk" => self.walk = allowed,
+            "batches" => self.batches = allowed,
             "schedules" => self.schedules = allowed,
             "prune" => self.prune = allowed,
             _ => self.measure = allowed,

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use super::measure::Measuring;
 use super::reclaim::{ReclaimLeases, walk_jobs};
@@ -17,6 +18,8 @@ use crate::worker::wakes::Notifiers;
 
 /// `clamp_leases` runs once per this many ticks.
 const CLAMP_EVERY: u32 = 60;
+/// How long one round looks at batches. The next round continues.
+const LOOK: Duration = Duration::from_secs(1);
 
 pub(super) struct Round {
     engine: Engine,
@@ -31,6 +34,7 @@ pub(super) struct Round {
     declaring: Duty,
     firing: Duty,
     walking: Duty,
+    closing: Duty,
     /// Schedules that failed to fire at the last tick.
     bad_schedules: HashMap<String, Duty>,
 }
@@ -74,6 +78,7 @@ impl Round {
             declaring: duty("declare schedules"),
             firing: duty("fire schedules"),
             walking: duty("walk over jobs"),
+            closing: duty("close batches"),
             bad_schedules: HashMap::new(),
             engine: Engine { engine, link, events, notifiers },
         }
@@ -101,6 +106,9 @@ impl Round {
         }
         if may.walk {
             self.walk().await;
+        }
+        if may.batches {
+            self.close_batches().await;
         }
         if let Some(thresholds) = thresholds.filter(|_| may.measure) {
             let Engine { engine, link, events, .. } = &self.engine;
@@ -155,6 +163,26 @@ impl Round {
             let mut duty = known.remove(&schedule).unwrap_or_else(new);
             duty.note_failure(&error);
             self.bad_schedules.insert(schedule, duty);
+        }
+    }
+
+    /// Closes batches whose last jobs ended at the same time.
+    async fn close_batches(&mut self) {
+        let (mut batches, began) = (0, Instant::now());
+        loop {
+            let sql = "select closed, more from leasehold_internal.look_at_batches()";
+            let looked = self.engine.link.query(sql, &[]).await;
+            let Some(rows) = self.engine.note(&mut self.closing, looked) else { return };
+            let (closed, more) =
+                rows.first().map_or((0, false), |row| (row.get::<_, i32>(0), row.get(1)));
+            batches += closed;
+            if !more || began.elapsed() > LOOK {
+                break;
+            }
+        }
+        if batches > 0 {
+            tracing::debug!(batches, "batches were closed");
+            self.engine.wake_all();
         }
     }
 

@@ -55,16 +55,54 @@ pub(crate) fn check_json(text: &str) -> Result<(), EnqueueError> {
             "kwargs are not a JSON object; wrap the value: {\"value\": ...}".to_owned(),
         ));
     }
+    check_nesting(text).map_err(|flaw| {
+        EnqueueError::Refused(match flaw {
+            Flaw::Nul => "kwargs have the character NUL, which Postgres cannot store; \
+                 remove it, or send the bytes in an encoding such as base64"
+                .to_owned(),
+            Flaw::Deep(levels) => format!(
+                "kwargs nest {levels} deep; they must nest at most {DEEPEST} deep: flatten them"
+            ),
+        })
+    })
+}
+
+/// The longest JSON text of a result.
+const LONGEST_RESULT: usize = 64 * 1024;
+
+/// Returns what is wrong with the result of a job, before anything is sent: a result that the database
+/// refuses would fail the attempt.
+pub(crate) fn check_result(text: &str) -> Result<(), String> {
+    if text.len() > LONGEST_RESULT {
+        return Err(format!(
+            "the result has {} bytes of JSON; it must have at most 65536 (64 KiB): store the bulk \
+             elsewhere and keep a reference to it",
+            text.len()
+        ));
+    }
+    check_nesting(text).map_err(|flaw| match flaw {
+        Flaw::Nul => "the result has the character NUL, which Postgres cannot store; \
+             remove it, or keep the bytes in an encoding such as base64"
+            .to_owned(),
+        Flaw::Deep(levels) => format!(
+            "the result nests {levels} deep; it must nest at most {DEEPEST} deep: flatten it"
+        ),
+    })
+}
+
+/// Why the database cannot hold a JSON text.
+enum Flaw {
+    Nul,
+    Deep(usize),
+}
+
+fn check_nesting(text: &str) -> Result<(), Flaw> {
     let (mut depth, mut deepest, mut in_string, mut escaped) = (0usize, 0usize, false, false);
     for (index, byte) in text.bytes().enumerate() {
         match byte {
             // A NUL, as JSON escapes it.
             b'u' if escaped && text.get(index..).is_some_and(|rest| rest.starts_with("u0000")) => {
-                return Err(EnqueueError::Refused(
-                    "kwargs have the character NUL, which Postgres cannot store; \
-                     remove it, or send the bytes in an encoding such as base64"
-                        .to_owned(),
-                ));
+                return Err(Flaw::Nul);
             }
             _ if escaped => escaped = false,
             b'\\' if in_string => escaped = true,
@@ -77,12 +115,7 @@ pub(crate) fn check_json(text: &str) -> Result<(), EnqueueError> {
             _ => {}
         }
     }
-    if deepest > DEEPEST {
-        return Err(EnqueueError::Refused(format!(
-            "kwargs nest {deepest} deep; they must nest at most {DEEPEST} deep: flatten them"
-        )));
-    }
-    Ok(())
+    if deepest > DEEPEST { Err(Flaw::Deep(deepest)) } else { Ok(()) }
 }
 
 #[cfg(test)]

@@ -11,7 +11,9 @@ use jiff::Timestamp;
 use serde_json::value::RawValue;
 use tokio_postgres::types::{Json, Type};
 
+use super::batch::BatchId;
 use super::check::{check_json, check_text, kwargs_of};
+use super::follow_up::FollowUps;
 use crate::error::EnqueueError;
 use crate::job::{Job, JobId, check_queue_name};
 use crate::link::Param;
@@ -80,6 +82,7 @@ pub struct Draft {
     pub(crate) trace_context: Option<String>,
     pub(crate) limit_key: Option<String>,
     pub(crate) batch: Option<i64>,
+    pub(crate) follow_ups: FollowUps,
 }
 
 impl Draft {
@@ -116,6 +119,7 @@ impl Draft {
             trace_context: None,
             limit_key: None,
             batch: None,
+            follow_ups: FollowUps::default(),
         }
     }
 
@@ -187,6 +191,33 @@ impl Draft {
         self
     }
 
+    /// Makes the job a member of this batch, which must be open.
+    pub fn in_batch(mut self, batch: BatchId) -> Self {
+        self.batch = Some(batch.0);
+        self
+    }
+
+    /// Enqueues `next` when this job has completed. A chain is written in its order:
+    /// `first.then(second).then(third)`. The follow-up is enqueued once, in the transaction that completes the
+    /// job; it reads the result of this job by [`Ctx::batch_results`](crate::Ctx::batch_results).
+    pub fn then(mut self, next: Draft) -> Self {
+        self.follow_ups.then(next);
+        self
+    }
+
+    /// Enqueues `next` when this job is dead, in place of the one for any end.
+    pub fn on_death(mut self, next: Draft) -> Self {
+        self.follow_ups.on_death = Some(Box::new(next));
+        self
+    }
+
+    /// Enqueues `next` when this job has ended, however, unless [`Draft::then`] or [`Draft::on_death`] has one
+    /// for that end.
+    pub fn on_end(mut self, next: Draft) -> Self {
+        self.follow_ups.on_end = Some(Box::new(next));
+        self
+    }
+
     /// Stores the job through a connection, a transaction, or [`crate::Leasehold`] itself.
     pub async fn enqueue(self, on: impl EnqueueOn) -> Result<Enqueued, EnqueueError> {
         self.check()?;
@@ -211,6 +242,7 @@ impl Draft {
             return Err(EnqueueError::Refused(text));
         }
         self.check_times()?;
+        self.follow_ups.check()?;
         check_json(self.kwargs.get())
     }
 
@@ -280,7 +312,8 @@ select job_id, inserted
     scheduled_at => coalesce($6::timestamptz, statement_timestamp() + make_interval(secs => $5)),
     expires_at => statement_timestamp() + make_interval(secs => $7),
     tag => $8, max_attempts => $9, key => $10, key_ttl => make_interval(secs => $11),
-    trace_context => $12, limit_key => $13, batch => $14)";
+    trace_context => $12, limit_key => $13, batch => $14, on_success => $15::jsonb, on_end => $16::jsonb,
+    on_death => $17::jsonb)";
 
 /// The values of a draft, in the order of the statement's parameters.
 pub(crate) struct Values<'a> {
@@ -289,6 +322,7 @@ pub(crate) struct Values<'a> {
     run_after: Option<f64>,
     expire_after: Option<f64>,
     key_ttl: f64,
+    follow_ups: [Option<String>; 3],
 }
 
 impl<'a> Values<'a> {
@@ -300,10 +334,11 @@ impl<'a> Values<'a> {
             run_after: seconds(draft.run_after),
             expire_after: seconds(draft.expire_after),
             key_ttl: draft.key_ttl.as_secs_f64(),
+            follow_ups: draft.follow_ups.texts(),
         }
     }
 
-    pub(crate) fn params(&self) -> [Param<'_>; 14] {
+    pub(crate) fn params(&self) -> [Param<'_>; 17] {
         [
             (&self.draft.name, Type::TEXT),
             (&self.kwargs, Type::JSONB),
@@ -319,6 +354,9 @@ impl<'a> Values<'a> {
             (&self.draft.trace_context, Type::TEXT),
             (&self.draft.limit_key, Type::TEXT),
             (&self.draft.batch, Type::INT8),
+            (&self.follow_ups[0], Type::TEXT),
+            (&self.follow_ups[1], Type::TEXT),
+            (&self.follow_ups[2], Type::TEXT),
         ]
     }
 }
@@ -340,12 +378,16 @@ pub(crate) struct TextValues<'a> {
     pub(crate) trace_context: Option<&'a str>,
     pub(crate) limit_key: Option<&'a str>,
     pub(crate) batch: Option<i64>,
+    pub(crate) on_success: Option<String>,
+    pub(crate) on_end: Option<String>,
+    pub(crate) on_death: Option<String>,
 }
 
 #[cfg(any(feature = "sqlx-0_8", feature = "sqlx-0_9", feature = "diesel-async"))]
 impl<'a> TextValues<'a> {
     pub(crate) fn of(draft: &'a Draft) -> Self {
         let seconds = |time: Option<Duration>| time.map(|time| time.as_secs_f64());
+        let [on_success, on_end, on_death] = draft.follow_ups.texts();
         Self {
             name: &draft.name,
             kwargs: draft.kwargs.get(),
@@ -361,6 +403,9 @@ impl<'a> TextValues<'a> {
             trace_context: draft.trace_context.as_deref(),
             limit_key: draft.limit_key.as_deref(),
             batch: draft.batch,
+            on_success,
+            on_end,
+            on_death,
         }
     }
 }
@@ -385,6 +430,9 @@ macro_rules! bind_values {
         let query = $crate::queue::enqueue::bind_values!(@$driver query, Nullable<Text>, values.trace_context);
         let query = $crate::queue::enqueue::bind_values!(@$driver query, Nullable<Text>, values.limit_key);
         let query = $crate::queue::enqueue::bind_values!(@$driver query, Nullable<BigInt>, values.batch);
+        let query = $crate::queue::enqueue::bind_values!(@$driver query, Nullable<Text>, values.on_success);
+        let query = $crate::queue::enqueue::bind_values!(@$driver query, Nullable<Text>, values.on_end);
+        let query = $crate::queue::enqueue::bind_values!(@$driver query, Nullable<Text>, values.on_death);
         query
     }};
     (@sqlx $query:ident, $kind:ty, $value:expr) => {

@@ -18,6 +18,9 @@ use crate::link::Statements;
 /// stay open for a while, and a lock on the lease would keep the worker from renewing its other jobs.
 pub(crate) const COMPLETE_IN_TRANSACTION: &str =
     "select * from leasehold_internal.complete_rows($1, $2)";
+/// The same for a job that keeps a result.
+pub(crate) const COMPLETE_IN_TRANSACTION_WITH_RESULT: &str =
+    "select * from leasehold_internal.complete_with_results($1, $2, array[$3::text], false)";
 /// The longest wait that is sent. If the due time were beyond the range of timestamps, the server would
 /// refuse the finish for ever.
 const LONGEST_WAIT: Duration = Duration::from_secs(10 * 365 * 24 * 60 * 60);
@@ -136,6 +139,22 @@ pub(crate) async fn complete(
             // One row, because each costs both sides some work.
             "select coalesce(array_agg(done), '{}') from leasehold.complete_many($1, $2) done",
             &[(&ids, Type::INT8_ARRAY), (&generation.0, Type::INT8)],
+        )
+        .await?;
+    Ok(rows.first().map(|row| row.get(0)).unwrap_or_default())
+}
+
+/// Completes jobs of one generation and keeps their results; `None`: this one keeps none.
+pub(crate) async fn complete_with_results(
+    link: &impl Statements,
+    ids: &[i64],
+    generation: Generation,
+    results: &[Option<String>],
+) -> Result<Vec<i64>, CallError> {
+    let rows = link
+        .query(
+            "select coalesce(array_agg(done), '{}') from leasehold_internal.complete_with_results($1, $2, $3) done",
+            &[(&ids, Type::INT8_ARRAY), (&generation.0, Type::INT8), (&results, Type::TEXT_ARRAY)],
         )
         .await?;
     Ok(rows.first().map(|row| row.get(0)).unwrap_or_default())

@@ -16,8 +16,9 @@ use super::transaction::TransactionPool;
 use crate::engine::Leasehold;
 use crate::error::FinishError;
 use crate::job::{Generation, JobId};
+use crate::link::Param;
 use crate::queue::claim::ClaimedJob;
-use crate::queue::finish::COMPLETE_IN_TRANSACTION;
+use crate::queue::finish::{COMPLETE_IN_TRANSACTION, COMPLETE_IN_TRANSACTION_WITH_RESULT};
 
 /// Why a handler should stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,6 +90,8 @@ pub(crate) struct Attempt {
     pub(crate) job: ClaimedJob,
     pub(crate) shared: Arc<LeaseShared>,
     pub(crate) run_limit: Duration,
+    /// What the completion keeps, as JSON.
+    result: Mutex<Option<String>>,
     /// What layers left for the handler, one value per type.
     values: Mutex<HashMap<TypeId, Arc<dyn Any + Send + Sync>>>,
     stop: AtomicU8,
@@ -108,6 +111,7 @@ impl Attempt {
             job,
             shared,
             run_limit,
+            result: Mutex::default(),
             values: Mutex::default(),
             stop: AtomicU8::new(0),
             stopped: Notify::new(),
@@ -176,6 +180,19 @@ impl Attempt {
 
     pub(crate) fn was_completed_in_transaction(&self) -> bool {
         self.completed_in_transaction.load(Ordering::SeqCst)
+    }
+
+    /// Returns what the completion keeps.
+    pub(crate) fn result(&self) -> Option<String> {
+        self.result.lock().clone()
+    }
+
+    pub(crate) fn keeps_result(&self) -> bool {
+        self.result.lock().is_some()
+    }
+
+    pub(crate) fn keep_result(&self, result: String) {
+        *self.result.lock() = Some(result);
     }
 
     pub(crate) fn failed_in_transaction(&self) -> bool {
@@ -361,17 +378,21 @@ impl Ctx {
         &self,
         transaction: &impl tokio_postgres::GenericClient,
     ) -> Result<(), FinishError> {
-        let ids = [self.id().0];
-        let rows = transaction
-            .query_typed(
-                COMPLETE_IN_TRANSACTION,
-                &[(&&ids[..], Type::INT8_ARRAY), (&self.generation().0, Type::INT8)],
-            )
-            .await
-            .map_err(|error| {
-                self.note_failure();
-                FinishError::Database(error)
-            })?;
+        let (ids, result) = ([self.id().0], self.0.result());
+        let (ids, generation) = (&ids[..], self.generation().0);
+        let fence: [Param<'_>; 2] = [(&ids, Type::INT8_ARRAY), (&generation, Type::INT8)];
+        let completing = match &result {
+            None => transaction.query_typed(COMPLETE_IN_TRANSACTION, &fence).await,
+            Some(result) => {
+                let [ids, generation] = fence;
+                let params = [ids, generation, (result as _, Type::TEXT)];
+                transaction.query_typed(COMPLETE_IN_TRANSACTION_WITH_RESULT, &params).await
+            }
+        };
+        let rows = completing.map_err(|error| {
+            self.note_failure();
+            FinishError::Database(error)
+        })?;
         self.note_completion(!rows.is_empty())
     }
 

@@ -21,6 +21,7 @@ mod context;
 mod decisions;
 mod finisher;
 mod fleet;
+mod follow;
 mod handler;
 mod hooks;
 mod idle;

@@ -132,7 +132,13 @@ impl Finisher {
         let ids = || ends.iter().map(|end| end.attempt.job.id.0).collect::<Vec<i64>>();
         let (recorded, outcome) = match kind {
             Together::Complete => {
-                (finish::complete(&self.link, &ids(), generation).await?, Finished::Completed)
+                let completed = if ends.iter().any(|end| end.attempt.keeps_result()) {
+                    let results: Vec<_> = ends.iter().map(|end| end.attempt.result()).collect();
+                    finish::complete_with_results(&self.link, &ids(), generation, &results).await?
+                } else {
+                    finish::complete(&self.link, &ids(), generation).await?
+                };
+                (completed, Finished::Completed)
             }
             Together::Release => {
                 (finish::release(&self.link, &ids(), generation).await?, Finished::Released)

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 const FIXED: &[(&str, &str)] = &[
     ("Step", "a handler must decide in each of its states"),
     ("JobId", "a number"),
+    ("BatchId", "a number"),
     ("Generation", "a number"),
     ("State", "a handler takes it apart: State(pool)"),
     ("StoredVersion", "stores make it"),

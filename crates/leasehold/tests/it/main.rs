@@ -11,6 +11,7 @@
 mod adapters;
 mod admin;
 mod api;
+mod batches;
 mod bounds;
 mod builder;
 mod cancel_safety;

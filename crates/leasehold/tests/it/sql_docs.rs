@@ -31,11 +31,13 @@ each session draws a block of them: they do not follow the order of time, and ha
 | `LH002` | another argument is not allowed | correct the value; message and hint name it |
 | `LH003` | the key belongs to a job with another name or other kwargs | use a new key for a new request |
 | `LH004` | `check_lease`: the lease was lost | roll back; another worker owns the job |
+| `LH005` | as many jobs wait for the limit key, or for the queue, as may | enqueue again when some have started |
+| `LH006` | the batch is sealed, closed or cancelled, or there is none; `extend_batch`: the job belongs to none | open another batch |
 | `LH010` | the schema is newer than the program that migrates it | use that release or a newer one |
 | `23514` | a plain INSERT or COPY violates a constraint of the table | correct the value; the table below names each |
 | `42501` | the role lacks a right, or the name of the job is reserved | grant a role of the list above |
 
-The error of `LH001` to `LH004` also has its code as the name of a constraint, for drivers that do not pass on the
+The error of `LH001` to `LH006` also has its code as the name of a constraint, for drivers that do not pass on the
 SQLSTATE. A plain INSERT or COPY into `leasehold.job` has only the constraints of the table:
 
 | constraint | rule |

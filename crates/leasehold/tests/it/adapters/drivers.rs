@@ -117,7 +117,7 @@ pub async fn errors_are_those_of_every_driver<D: Driver>()
 where
     for<'a> &'a mut D::Connection: EnqueueOn + Send,
 {
-    const FUNCTION: &str = "leasehold.enqueue(text, jsonb, text, int, timestamptz, timestamptz, text, int, text, interval, text, text, bigint)";
+    const FUNCTION: &str = "leasehold.enqueue(text, jsonb, text, int, timestamptz, timestamptz, text, int, text, interval, text, text, bigint, jsonb, jsonb, jsonb)";
     let database = TestDatabase::new().await;
     let mut driver = D::open(&database.url()).await;
     let work = async |tx: &mut D::Connection| keyed(1).enqueue(&mut *tx).await;

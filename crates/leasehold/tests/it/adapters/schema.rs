@@ -36,7 +36,7 @@ async fn missing_schema_is_reported_with_the_command_that_creates_it() {
 async fn schema_without_its_functions_is_too_old_for_an_enqueue() {
     let database = TestDatabase::new().await;
     let client = database.connect_directly().await;
-    let drop = "drop function leasehold.enqueue(text, jsonb, text, int, timestamptz, timestamptz, text, int, text, interval, text, text, bigint)";
+    let drop = "drop function leasehold.enqueue(text, jsonb, text, int, timestamptz, timestamptz, text, int, text, interval, text, text, bigint, jsonb, jsonb, jsonb)";
     client.batch_execute(drop).await.expect("dropped");
     let error = Note { n: 1 }.enqueue(&client).await.expect_err("no function");
     assert!(matches!(error, EnqueueError::NoSchema(_)), "{error:?}");

@@ -899,7 +899,10 @@ create or replace function leasehold.enqueue(
     key_ttl interval default interval '24 hours',
     trace_context text default null,
     limit_key text default null,
-    batch bigint default null
+    batch bigint default null,
+    on_success jsonb default null,
+    on_end jsonb default null,
+    on_death jsonb default null
 )
 returns table (job_id bigint, inserted boolean)
 language plpgsql volatile security definer
@@ -1902,7 +1905,7 @@ begin
 end $$;
 
 -- Completes one job; false: the lease was lost, nothing changed.
-create or replace function leasehold.complete(job_id bigint, generation bigint)
+create or replace function leasehold.complete(job_id bigint, generation bigint, result jsonb default null)
 returns boolean
 language sql volatile security definer set search_path = leasehold, pg_temp as $$
     select exists (select from leasehold.complete_many(array[job_id], generation))

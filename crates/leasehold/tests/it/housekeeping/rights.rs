@@ -30,7 +30,7 @@ async fn d15_worker_without_housekeeper_rights_warns_once_and_does_the_other_dut
     })
     .await;
     assert_eq!(role, user);
-    assert_eq!(duties, ["clamp", "measure", "prune", "schedules", "walk"]);
+    assert_eq!(duties, ["batches", "clamp", "measure", "prune", "schedules", "walk"]);
     // The worker does the duties that it may do.
     until("the lease is reclaimed", async || {
         count(&client, "select count(*) from leasehold.job where lost_count = 1 and not held").await
