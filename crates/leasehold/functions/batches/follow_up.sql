@@ -50,6 +50,12 @@ begin
     perform leasehold_internal.check_options(
         coalesce(draft ->> 'tag', ''), (draft ->> 'max_attempts')::int,
         coalesce((draft ->> 'scheduled_at')::timestamptz, statement_timestamp()), null);
+    -- A worker that ends the batch may have more rights than the role that opened it.
+    if draft ->> 'name' like 'mirror.%.order'
+       or (draft ->> 'name' like 'leasehold.%' and draft ->> 'name' not in ('leasehold.canary', 'leasehold.self_test')) then
+        raise exception '%.name is %, which is reserved', what, quote_literal(draft ->> 'name')
+            using errcode = 'LH002', constraint = 'LH002', hint = 'Choose another name.';
+    end if;
     perform leasehold_internal.check_limit_key(draft ->> 'limit_key');
     perform (draft ->> 'priority')::int;
     if octet_length(draft ->> 'trace_context') > 1024 then
@@ -82,20 +88,47 @@ exception when invalid_text_representation or numeric_value_out_of_range or date
 end $$;
 
 -- Enqueues a follow-up that was checked. Returns the id of the job.
+--
+-- Not through `leasehold.enqueue`: a debounce or a throttle of the limit key would return another job, and
+-- `max_waiting` would keep the batch from being closed.
 create or replace function leasehold_internal.enqueue_follow_up(draft jsonb)
 returns bigint
-language plpgsql volatile security definer set search_path = leasehold, pg_temp as $$
+language plpgsql volatile security definer
+set search_path = leasehold, pg_temp set enable_seqscan = off set jit = off as $$
+#variable_conflict use_variable
 declare
+    job_id bigint;
+    name text := draft ->> 'name';
+    queue text := coalesce(draft ->> 'queue', 'default');
+    limit_key text := draft ->> 'limit_key';
     due timestamptz := greatest(
         statement_timestamp() + make_interval(secs => coalesce((draft ->> 'run_after')::float8, 0)),
         (draft ->> 'scheduled_at')::timestamptz);
+    on_success jsonb := nullif(draft -> 'on_success', 'null');
+    on_end jsonb := nullif(draft -> 'on_end', 'null');
+    on_death jsonb := nullif(draft -> 'on_death', 'null');
+    next_batch bigint;
 begin
-    return (select e.job_id from leasehold.enqueue(
-        name => draft ->> 'name', kwargs => coalesce(nullif(draft -> 'kwargs', 'null'), '{}'),
-        queue => coalesce(draft ->> 'queue', 'default'), priority => coalesce((draft ->> 'priority')::int, 0),
-        scheduled_at => due, expires_at => due + make_interval(secs => (draft ->> 'expire_after')::float8),
-        tag => coalesce(draft ->> 'tag', ''), max_attempts => (draft ->> 'max_attempts')::int,
-        trace_context => draft ->> 'trace_context', limit_key => draft ->> 'limit_key',
-        on_success => nullif(draft -> 'on_success', 'null'), on_end => nullif(draft -> 'on_end', 'null'),
-        on_death => nullif(draft -> 'on_death', 'null')) e);
+    if limit_key is null and exists (select from leasehold_internal.queue q where q.name = queue and q.is_limited) then
+        limit_key := leasehold_internal.key_of_name(queue, name);
+    end if;
+    if coalesce(on_success, on_end, on_death) is not null then
+        next_batch := leasehold_internal.open_batch_of_one(on_success, on_end, on_death);
+    end if;
+    insert into leasehold.job as j
+        (name, kwargs, queue, priority, scheduled_at, expires_at, tag, max_attempts, trace_context,
+         limit_key, batch_id)
+    values (name, coalesce(nullif(draft -> 'kwargs', 'null'), '{}'), queue,
+            coalesce((draft ->> 'priority')::int, 0), due,
+            due + coalesce(make_interval(secs => (draft ->> 'expire_after')::float8), interval '30 days'),
+            coalesce(draft ->> 'tag', ''), (draft ->> 'max_attempts')::int, draft ->> 'trace_context',
+            limit_key, next_batch)
+    returning j.id into job_id;
+    if next_batch is not null then
+        perform leasehold_internal.add_only_member(next_batch, job_id);
+    end if;
+    if limit_key is not null then
+        perform leasehold_internal.jobs_stored(array[job_id], queue, limit_key, due, null);
+    end if;
+    return job_id;
 end $$;

@@ -29,7 +29,12 @@ fn column_that_goes_both_ways_touches_the_twelve_files_that_contributing_lists()
         .collect();
     assert!((5..=12).contains(&walk.len()), "{walk:?}");
     // A new migration has no name yet, and its list names the migration.
-    let listed: BTreeSet<&str> = walk.iter().skip(2).copied().collect();
+    let mut listed: BTreeSet<&str> = walk.iter().skip(2).copied().collect();
+    // Follow-ups carry what a producer sets, and are optional for a new column.
+    let (_, followed) = section.split_once("A follow-up of a batch").expect("its files");
+    let followed: Vec<&str> = followed.split('`').skip(1).step_by(2).collect();
+    assert_eq!(followed.len(), 2, "{followed:?}");
+    listed.extend(followed);
     let mut naming_it = BTreeSet::new();
     for folder in ["src", "functions", "queries"] {
         naming("trace_context", &crate_folder, &crate_folder.join(folder), &mut naming_it);

@@ -222,6 +222,8 @@ async fn k20_follow_up_that_could_not_be_enqueued_is_refused_when_the_batch_is_o
         ("7", "must be an object"),
         ("{\"kwargs\": {}}", "1 to 200"),
         ("{\"name\": \"a\", \"kwarg\": {}}", "no such field"),
+        ("{\"name\": \"mirror.notes.order\"}", "reserved"),
+        ("{\"name\": \"leasehold.alarm\"}", "reserved"),
         ("{\"name\": \"a\", \"kwargs\": [1]}", "JSON object"),
         ("{\"name\": \"a\", \"priority\": 1.5}", "cannot be read"),
         ("{\"name\": \"a\", \"queue\": \"No\"}", "queue name"),

@@ -4,6 +4,7 @@ mod cancel;
 mod chains;
 mod chaos;
 mod ends;
+mod limits;
 mod members;
 mod page;
 mod retention;
