@@ -195,10 +195,10 @@ async fn cancel(id: BatchId, why: Option<String>, common: &Common) -> Result<Exi
         return Err(Failure::conflict(format!("batch {id} is closed; all of its jobs have ended")));
     }
     let done = db.within(db.batches().cancel(id, &by(why))).await?;
-    let answer = serde_json::json!({
+    let result = serde_json::json!({
         "id": id.to_string(), "cancelled": done.cancelled, "requested": done.requested, "more": done.more,
     });
-    out.one("batch", &answer, |_| {
+    out.one("batch", &result, |_| {
         let rest = if done.more { "; housekeeping cancels the rest" } else { "" };
         format!(
             "batch {id}: {} waiting jobs cancelled, {} running jobs asked to stop{rest}",

@@ -91,7 +91,7 @@ begin
         raise exception 'job % belongs to no batch', job_id
             using errcode = 'LH006', constraint = 'LH006', hint = 'Enqueue it with batch => the id of one.';
     end if;
-    -- Only says which fence `add_members` checks.
+    -- Names the fence that `add_members` checks, and proves nothing.
     perform set_config('leasehold.extends', job_id || ':' || generation, true);
     return mine;
 end $$;

@@ -31,8 +31,8 @@
 //!   finds the new state and changes nothing.
 //!
 //! In reading order: [`filter`] selects jobs; [`jobs`] and [`dead`] read and change them (`read` makes the
-//! statements); [`batches`], [`queues`], [`limits`], [`schedules`], [`workers`], [`sweeps`], [`mirrors`] and [`alarms`] do the same for the
-//! rest; [`measurements`] reads samples; `diagnosis` has the statements of `leasehold doctor`.
+//! statements); [`batches`], [`queues`], [`limits`], [`schedules`], [`workers`], [`sweeps`], [`mirrors`] and [`alarms`] do
+//! the same for the rest; [`measurements`] reads samples; `diagnosis` has the statements of `leasehold doctor`.
 
 pub mod alarms;
 pub mod batches;
