@@ -53,6 +53,11 @@ pub const MIGRATIONS: &[Migration] = &[
         name: "batches",
         sql: include_str!("../../migrations/0007_batches.sql"),
     },
+    Migration {
+        version: 8,
+        name: "claimed_ahead",
+        sql: include_str!("../../migrations/0008_claimed_ahead.sql"),
+    },
 ];
 
 /// The SQL functions and views, in the order of their creation.

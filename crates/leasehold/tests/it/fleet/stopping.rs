@@ -16,11 +16,14 @@ const WORKERS: &str = "select count(*) from leasehold_internal.worker where stop
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stop_lets_the_jobs_of_every_database_end() {
     let (two, gates) = (Two::new().await, Gates::closed());
-    two.a.enqueue(9).await;
-    two.b.enqueue(9).await;
+    two.a.enqueue(2).await;
+    two.b.enqueue(2).await;
     let worker = run(two.fleet.worker_with(gates.clone()).queue("default", 4).handle(gated));
     let (a, b) = (gates.a(), gates.b());
     until("both have two jobs", async || (a.running(), b.running()) == (2, 2)).await;
+    // These wait: every slot has a job.
+    two.a.enqueue(7).await;
+    two.b.enqueue(7).await;
     let stopping = worker.ask_to_stop();
     for side in [&two.a, &two.b] {
         let draining =
