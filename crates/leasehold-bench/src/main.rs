@@ -4,8 +4,8 @@
 //! Machines differ and are noisy: compare the ratio, not the number. Durable settings only; each
 //! benchmark ends by checking its work, such as that every job ran exactly once.
 //!
-//! In reading order: this file has the command line; [`claim`], [`flow`], [`keys`], [`latency`] and
-//! [`producers`] measure the engine, [`mod@pastes`] and [`sweep`] the paste service, [`mirror`] the
+//! In reading order: this file has the command line; [`claim`], [`flow`], [`keys`], [`latency`],
+//! [`producers`] and [`workers`] measure the engine, [`mod@pastes`] and [`sweep`] the paste service, [`mirror`] the
 //! search index; [`load`] generates requests. `leasehold_server::bench` has what the product's own
 //! `leasehold bench` shares: the database, the report, the raw SQL limit, `drain` and `enqueue`.
 
@@ -21,6 +21,7 @@ mod pastes;
 mod producers;
 mod scratch;
 mod sweep;
+mod workers;
 
 use std::process::ExitCode;
 
@@ -66,6 +67,8 @@ enum What {
         #[arg(long)]
         old_snapshot: bool,
     },
+    /// Drain a queue with one process, with several, and with many names, compared to a loop without a worker
+    Workers(workers::Args),
     /// Claim from a queue with many names and priorities, compared to one with one of each
     Lanes(claim::lanes::Args),
     /// Drain jobs that lost their worker, compared to as many fresh ones
@@ -84,6 +87,9 @@ enum What {
     /// Serve S3 for `leasehold-bench sweep --store s3`
     #[command(hide = true)]
     S3Server(sweep::ServerArgs),
+    /// Run one worker of `leasehold-bench workers`
+    #[command(hide = true)]
+    WorkerProcess(workers::ProcessArgs),
     /// Run `leasehold serve` for `leasehold-bench pastes`, so that it measures the code of this build
     #[command(hide = true)]
     Serve(Box<ServeArgs>),
@@ -98,6 +104,12 @@ async fn main() -> ExitCode {
 async fn run(what: What, global: &Global) -> Result<ExitCode, Failure> {
     match what {
         What::Serve(args) => leasehold_server::serve(*args, global).await,
+        What::WorkerProcess(args) => {
+            leasehold_server::init_tracing();
+            let url = bench::database_url(global);
+            workers::worker_process(&args, url.as_deref()).await?;
+            Ok(ExitCode::SUCCESS)
+        }
         What::S3Server(args) => {
             tokio::task::spawn_blocking(move || sweep::serve(&args))
                 .await
@@ -122,13 +134,14 @@ async fn measure(what: What, url: Option<&str>) -> Result<Report, Failure> {
             on_server(url, async |at| flow::run(at, &common, old_snapshot).await).await?
         }
         What::Lanes(args) => on_server(url, async |at| claim::lanes::run(at, &args).await).await?,
+        What::Workers(args) => on_server(url, async |at| workers::run(at, &args).await).await?,
         What::Lost(args) => on_server(url, async |at| claim::lost::run(at, &args).await).await?,
         What::Idle(args) => on_server(url, async |at| claim::idle::run(at, &args).await).await?,
         What::Keys(args) => on_server(url, async |at| keys::run(at, &args).await).await?,
         What::Mirror(args) => on_server(url, async |at| mirror::run(at, &args).await).await?,
         What::Pastes(args) => pastes::run(&args, url).await?,
         What::Sweep(args) => on_server(url, async |at| sweep::run(at, &args).await).await?,
-        What::S3Server(_) | What::Serve(_) => {
+        What::S3Server(_) | What::Serve(_) | What::WorkerProcess(_) => {
             return Err(Failure::usage("this command is a server and measures nothing"));
         }
     })

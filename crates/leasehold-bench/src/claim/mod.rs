@@ -30,7 +30,7 @@ pub struct Backlog {
 
 impl Backlog {
     /// Empties the tables and stores the backlog, all of it due, names and priorities mixed.
-    async fn store(&self, session: &Session) -> Result<()> {
+    pub async fn store(&self, session: &Session) -> Result<()> {
         let Self { jobs, names, priorities, lost } = *self;
         let losses = u8::from(lost);
         session
@@ -46,22 +46,35 @@ impl Backlog {
         leasehold_server::bench::server::checkpoint(session).await
     }
 
-    fn names(&self) -> Vec<String> {
+    pub fn names(&self) -> Vec<String> {
         (0..self.names).map(|n| format!("n{n}")).collect()
     }
 }
 
 /// A worker whose handlers only count.
-struct Counting {
-    ran: Arc<AtomicU64>,
+pub struct Counting {
+    pub ran: Arc<AtomicU64>,
     stop: oneshot::Sender<()>,
     running: tokio::task::JoinHandle<Result<(), leasehold::WorkerError>>,
 }
 
 impl Counting {
-    fn start(engine: &Leasehold, names: Vec<String>, slots: usize) -> Self {
+    pub fn start(engine: &Leasehold, names: Vec<String>, slots: usize) -> Self {
+        Self::start_polling(engine, names, slots, None)
+    }
+
+    /// `poll`: how often it looks for jobs; `None`: as a worker does by default.
+    pub fn start_polling(
+        engine: &Leasehold,
+        names: Vec<String>,
+        slots: usize,
+        poll: Option<Duration>,
+    ) -> Self {
         let ran = Arc::new(AtomicU64::new(0));
         let mut worker = engine.worker().name("bench").queue("bench", slots).without_housekeeping();
+        if let Some(poll) = poll {
+            worker = worker.poll_every(poll);
+        }
         for name in names {
             let ran = Arc::clone(&ran);
             worker = worker.handle_untyped(name, move |_| {
@@ -74,11 +87,11 @@ impl Counting {
         Self { ran, stop, running }
     }
 
-    fn ran(&self) -> u64 {
+    pub fn ran(&self) -> u64 {
         self.ran.load(Ordering::Relaxed)
     }
 
-    async fn until(&self, count: u64) -> Result<()> {
+    pub async fn until(&self, count: u64) -> Result<()> {
         while self.ran() < count {
             ensure!(!self.running.is_finished(), "the worker ended early");
             tokio::time::sleep(Duration::from_micros(500)).await;
@@ -86,7 +99,7 @@ impl Counting {
         Ok(())
     }
 
-    async fn stop(self) -> Result<()> {
+    pub async fn stop(self) -> Result<()> {
         drop(self.stop);
         self.running.await?.context("the worker failed")?;
         Ok(())
@@ -111,7 +124,7 @@ async fn drain(
     Ok(rate)
 }
 
-fn median(mut values: Vec<f64>) -> f64 {
+pub fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
 }

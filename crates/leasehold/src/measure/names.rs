@@ -45,6 +45,7 @@ metrics! {
     COMPLETE_BATCH, Histogram, "leasehold_complete_batch_jobs", "How many jobs were completed at once.";
     WORKER_SLOTS, Gauge, "leasehold_worker_slots", "Jobs that this process can run at a time.";
     WORKER_SLOTS_BUSY, Gauge, "leasehold_worker_slots_busy", "Slots of this process that are in use.";
+    WORKER_JOBS_CLAIMED_AHEAD, Gauge, "leasehold_worker_jobs_claimed_ahead", "Jobs that this process has claimed and that wait for a slot.";
     QUEUE_INFO, Gauge, "leasehold_queue_info", "Always 1; the labels are the display name and the owner of a queue.";
     QUEUE_JOBS, Gauge, "leasehold_queue_jobs", "Jobs by state, dead ones without the expired, as of the last sample.";
     QUEUE_DEAD_EXPIRED, Gauge, "leasehold_queue_dead_expired_jobs", "Dead jobs that were not started before they expired, as of the last sample.";

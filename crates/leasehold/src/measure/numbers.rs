@@ -2,6 +2,7 @@
 //! this process.
 
 use std::collections::HashMap;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -128,18 +129,18 @@ impl Leasehold {
         text.block(names::CLAIM_DURATION, |block| block.histogram(&[], &inside.claiming));
         text.block(names::COMPLETE_DURATION, |block| block.histogram(&[], &inside.completing));
         text.block(names::COMPLETE_BATCH, |block| block.histogram(&[], &inside.batches));
-        let mut slots: HashMap<&str, (usize, usize)> = HashMap::new();
-        for (queue, total, free) in &inside.slots {
-            if let Some(free) = free.upgrade() {
-                let (all, busy) = slots.entry(queue).or_default();
-                *all += total;
-                *busy += total.saturating_sub(free.available_permits());
-            }
+        let mut slots: HashMap<Arc<str>, [usize; 3]> = HashMap::new();
+        for worked in inside.slots.iter().filter_map(Weak::upgrade) {
+            let sums = slots.entry(Arc::clone(&worked.queue)).or_default();
+            let values = [worked.total(), worked.running(), worked.waiting()];
+            sums.iter_mut().zip(values).for_each(|(sum, value)| *sum += value);
         }
-        for (metric, busy) in [(names::WORKER_SLOTS, false), (names::WORKER_SLOTS_BUSY, true)] {
+        let metrics =
+            [names::WORKER_SLOTS, names::WORKER_SLOTS_BUSY, names::WORKER_JOBS_CLAIMED_AHEAD];
+        for (at, metric) in metrics.into_iter().enumerate() {
             text.block(metric, |block| {
-                for (queue, (all, used)) in sorted(&slots) {
-                    let value = if busy { *used } else { *all };
+                for (queue, values) in sorted(&slots) {
+                    let value = values.get(at).copied().unwrap_or_default();
                     block.line(&[("queue", queue)], value as f64);
                 }
             });

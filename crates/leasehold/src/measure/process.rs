@@ -12,10 +12,11 @@ use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use parking_lot::{Mutex, MutexGuard};
-use tokio::sync::Semaphore;
 
 use crate::queue::finish::Finished;
+use crate::queue::moment::Moment;
 use crate::worker::Attempt;
+use crate::worker::slots::Slots;
 
 /// Upper bounds of the histograms, in seconds.
 pub const BUCKETS: [f64; 18] = [
@@ -81,7 +82,7 @@ pub(crate) struct Inside {
     pub(crate) claiming: Histogram,
     pub(crate) completing: Histogram,
     pub(crate) batches: Histogram,
-    pub(crate) slots: Vec<(Arc<str>, usize, Weak<Semaphore>)>,
+    pub(crate) slots: Vec<Weak<Slots>>,
 }
 
 impl Inside {
@@ -122,34 +123,47 @@ impl Process {
         inside.is_due(queue, Instant::now())
     }
 
-    /// Counts attempts whose end is recorded.
-    pub(crate) fn finished<'a>(
+    /// Counts attempts whose end is recorded. Those that follow each other with the same name and outcome
+    /// are looked up once.
+    pub(crate) fn finished<T>(
         &self,
-        ends: impl IntoIterator<Item = (&'a Arc<Attempt>, Finished)>,
+        ends: &[T],
+        read: impl for<'a> Fn(&'a T) -> (&'a Arc<Attempt>, Finished),
     ) {
-        let (clock, now) = (Timestamp::now(), Instant::now());
+        let (clock, now) = (Moment::from(Timestamp::now()), Instant::now());
+        let is_same = |one: &T, other: &T| {
+            let ((one, one_outcome), (other, other_outcome)) = (read(one), read(other));
+            one_outcome == other_outcome
+                && Arc::ptr_eq(&one.job.name, &other.job.name)
+                && Arc::ptr_eq(one.queue(), other.queue())
+        };
         let mut inside = self.inside();
-        for (attempt, outcome) in ends {
-            let ran = attempt.started.get().map(|at| now.saturating_duration_since(*at));
-            let ran = ran.unwrap_or_default().as_secs_f64();
+        let Inside { finished, waits, latencies, .. } = &mut *inside;
+        for same in ends.chunk_by(is_same) {
+            let Some((first, outcome)) = same.first().map(&read) else { continue };
+            let queue = first.queue();
             let end = End {
-                queue: Arc::clone(&attempt.queue),
-                name: Arc::clone(&attempt.job.name),
+                queue: Arc::clone(queue),
+                name: Arc::clone(&first.job.name),
                 outcome: word(outcome),
             };
-            let room = inside.finished.len() < MOST;
-            let known = room || inside.finished.contains_key(&end);
+            let known = finished.len() < MOST || finished.contains_key(&end);
             let end = if known { end } else { End { queue: others(), name: others(), ..end } };
-            inside.finished.entry(end).or_default().add(ran);
-            if inside.waits.len() >= MOST && !inside.waits.contains_key(&attempt.queue) {
-                continue;
-            }
-            let since = |moment: Timestamp| clock.duration_since(moment).as_secs_f64();
-            let waited = since(attempt.job.scheduled_at.to_timestamp()) - ran;
-            inside.waits.entry(Arc::clone(&attempt.queue)).or_default().add(waited);
-            if outcome == Finished::Completed {
-                let whole = since(attempt.job.enqueued_at.to_timestamp());
-                inside.latencies.entry(Arc::clone(&attempt.queue)).or_default().add(whole);
+            let durations = finished.entry(end).or_default();
+            let room = waits.len() < MOST || waits.contains_key(queue);
+            let mut waits = room.then(|| waits.entry(Arc::clone(queue)).or_default());
+            let completed = room && outcome == Finished::Completed;
+            let mut latencies = completed.then(|| latencies.entry(Arc::clone(queue)).or_default());
+            for (attempt, _) in same.iter().map(&read) {
+                let ran = attempt.started.get().map(|at| now.saturating_duration_since(*at));
+                let ran = ran.unwrap_or_default().as_secs_f64();
+                durations.add(ran);
+                if let Some(waits) = &mut waits {
+                    waits.add(clock.seconds_since(attempt.job.scheduled_at) - ran);
+                }
+                if let Some(latencies) = &mut latencies {
+                    latencies.add(clock.seconds_since(attempt.job.enqueued_at));
+                }
             }
         }
     }
@@ -201,10 +215,10 @@ impl Process {
         *self.inside().errors.entry((operation, class)).or_default() += 1;
     }
 
-    pub(crate) fn works(&self, queue: &Arc<str>, slots: usize, free: &Arc<Semaphore>) {
+    pub(crate) fn works(&self, slots: &Arc<Slots>) {
         let mut inside = self.inside();
-        inside.slots.retain(|(_, _, free)| free.strong_count() > 0);
-        inside.slots.push((Arc::clone(queue), slots, Arc::downgrade(free)));
+        inside.slots.retain(|slots| slots.strong_count() > 0);
+        inside.slots.push(Arc::downgrade(slots));
     }
 
     /// Counts a session that listens, until the guard is dropped.

@@ -216,7 +216,8 @@ impl Claimer<'_> {
 }
 
 /// A statement that returns claimed jobs: when the server looked, for how long, whether there are deferred
-/// jobs, and the columns of a job, which `read_claims` reads by position.
+/// jobs, and the columns of a job, which `read_claims` reads by position. `date_part`, because `extract` makes a
+/// numeric, for each row.
 macro_rules! claim_statement {
     ($looked:literal, $from:literal) => {
         concat!("select ", $looked, ", ", include_str!("../../queries/claimed_columns.sql"), $from)
@@ -227,7 +228,7 @@ macro_rules! claim_statement {
 /// queue is paused, and it did not) and for how long. $6: only deferred jobs. $12: return whether there are
 /// deferred jobs.
 const CLAIM_NEXT: &str = claim_statement!(
-    "s.as_of, extract(epoch from clock_timestamp() - statement_timestamp())::float8, s.has_deferred",
+    "s.as_of, date_part('epoch', clock_timestamp() - statement_timestamp()), s.has_deferred",
     "from (select case when (leasehold_internal.queue_settings($2)).paused_at is null
                        then statement_timestamp() end as as_of,
                   $12 and leasehold_internal.has_deferred($2) as has_deferred) s
@@ -261,7 +262,8 @@ fn read_claims(rows: &[Row], asked_at: Instant) -> Claims {
         has_deferred: first.get(2),
     };
     let mut lease_of: HashMap<i64, usize> = HashMap::new();
-    // Names repeat: consecutive jobs of one name share a copy.
+    // Consecutive jobs have the same lease and the same name: look the lease up once, and share the name.
+    let mut last_lease: Option<(i64, usize)> = None;
     let mut last_name: Arc<str> = Arc::from("");
     for row in rows {
         // An empty claim is a row without a job.
@@ -287,7 +289,11 @@ fn read_claims(rows: &[Row], asked_at: Instant) -> Claims {
             trace_context: row.get(15),
             deferred: row.get(18),
         };
-        let lease = *lease_of.entry(generation.0).or_insert(claims.leases.len());
+        let lease = match last_lease {
+            Some((same, lease)) if same == generation.0 => lease,
+            _ => *lease_of.entry(generation.0).or_insert(claims.leases.len()),
+        };
+        last_lease = Some((generation.0, lease));
         match claims.leases.get_mut(lease) {
             Some(claim) => claim.jobs.push(job),
             None => claims.leases.push(Claim {

@@ -217,10 +217,13 @@ impl Cursors {
     /// Moves the cursor of each lane that gave jobs to its last one.
     fn advance(&mut self, read: &Read<'_>) {
         let mut last: BTreeMap<Lane, Position> = BTreeMap::new();
-        for job in &read.jobs {
-            let position = (job.scheduled_at, job.id.0);
-            let furthest = last.entry(job.lane()).or_insert(position);
-            *furthest = position.max(*furthest);
+        // They are in order, so the jobs of a lane follow each other.
+        for lane in read.jobs.chunk_by(|one, other| one.lane() == other.lane()) {
+            let position = lane.iter().map(|job| (job.scheduled_at, job.id.0)).max();
+            if let (Some(first), Some(position)) = (lane.first(), position) {
+                let furthest = last.entry(first.lane()).or_insert(position);
+                *furthest = position.max(*furthest);
+            }
         }
         for (lane, position) in last {
             let cursor = self.known.entry(lane).or_insert(Cursor { after: position, alive: true });

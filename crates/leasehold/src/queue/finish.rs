@@ -133,11 +133,12 @@ pub(crate) async fn complete(
 ) -> Result<Vec<i64>, CallError> {
     let rows = link
         .query(
-            "select * from leasehold.complete_many($1, $2)",
+            // One row, because each costs both sides some work.
+            "select coalesce(array_agg(done), '{}') from leasehold.complete_many($1, $2) done",
             &[(&ids, Type::INT8_ARRAY), (&generation.0, Type::INT8)],
         )
         .await?;
-    Ok(rows.iter().map(|row| row.get(0)).collect())
+    Ok(rows.first().map(|row| row.get(0)).unwrap_or_default())
 }
 
 /// Ends one attempt in any other way than by completing it.
@@ -184,7 +185,7 @@ pub(crate) async fn finish(
         }
         Transition::Release => {
             let released = release(link, &[id.0], generation).await?;
-            Ok(if released == 0 { Finished::Lost } else { Finished::Released })
+            Ok(if released.is_empty() { Finished::Lost } else { Finished::Released })
         }
     }
 }
@@ -284,19 +285,19 @@ async fn yes_or_lost(
     Ok(if kept { yes } else { Finished::Lost })
 }
 
-/// Releases jobs that did not run. Returns how many this worker still held.
+/// Releases jobs that did not run. Returns those that this worker still held and that are due again.
 pub(crate) async fn release(
     link: &impl Statements,
     ids: &[i64],
     generation: Generation,
-) -> Result<usize, CallError> {
+) -> Result<Vec<i64>, CallError> {
     let rows = link
         .query(
             "select * from leasehold.release($1, $2)",
             &[(&ids, Type::INT8_ARRAY), (&generation.0, Type::INT8)],
         )
         .await?;
-    Ok(rows.len())
+    Ok(rows.iter().map(|row| row.get(0)).collect())
 }
 
 /// Ends the lease of a generation whose last job a handler's transaction finished.

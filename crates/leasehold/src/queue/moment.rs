@@ -16,6 +16,11 @@ impl Moment {
         Timestamp::from_microsecond(self.0.saturating_add(UNIX_EPOCH_IN_2000)).unwrap_or(nearest)
     }
 
+    /// Returns the seconds from another moment to this one; negative if that is later.
+    pub(crate) fn seconds_since(self, other: Self) -> f64 {
+        self.0.saturating_sub(other.0) as f64 / 1e6
+    }
+
     /// Returns the moment that is earlier by this time; that of an infinite one is itself.
     pub(crate) fn earlier(self, by: std::time::Duration) -> Self {
         match self.0 {

@@ -13,6 +13,7 @@ use super::running::Running;
 use super::service::{AnyService, WorkerService};
 #[cfg(unix)]
 use super::signals::StopSignals;
+use super::slots::ClaimAhead;
 use super::transaction::Transactions;
 use super::untyped::{ManyJobs, UntypedJob};
 use crate::engine::Leasehold;
@@ -49,6 +50,7 @@ pub struct WorkerBuilder<S> {
     pub(super) retired: Vec<String>,
     pub(super) services: Vec<Arc<dyn AnyService>>,
     pub(super) poll: Duration,
+    pub(super) claim_ahead: ClaimAhead,
     pub(super) grace: Duration,
     pub(super) renew_timeout: Duration,
     pub(super) housekeeping: Option<HousekeepingConfig>,
@@ -79,6 +81,7 @@ impl<S: Send + Sync + 'static> WorkerBuilder<S> {
             retired: Vec::new(),
             services: Vec::new(),
             poll: Duration::from_millis(500),
+            claim_ahead: ClaimAhead { jobs: usize::MAX, wait: Duration::from_millis(50) },
             grace: Duration::from_secs(25),
             renew_timeout: Duration::from_secs(5),
             housekeeping: Some(HousekeepingConfig::default()),
@@ -202,6 +205,15 @@ impl<S: Send + Sync + 'static> WorkerBuilder<S> {
     /// Default: 500 ms.
     pub fn poll_every(mut self, interval: Duration) -> Self {
         self.poll = interval;
+        self
+    }
+
+    /// Limits how many jobs of a queue this worker claims before it has slots for them, and how long each may
+    /// wait for one before it is released. The worker claims ahead only while its handlers are fast: no more than
+    /// its slots start within 5 ms, and no more than the claim size of the queue. 0 jobs: never. Default: as
+    /// many as that, and 50 ms.
+    pub fn claim_ahead(mut self, jobs: usize, wait: Duration) -> Self {
+        self.claim_ahead = ClaimAhead { jobs, wait };
         self
     }
 

@@ -1,4 +1,5 @@
-//! The claim loop: one per queue claims as many jobs as there are free slots and starts them.
+//! The claim loop: one per queue claims as many jobs as there are free slots and starts them. While handlers are
+//! fast it claims ahead, so that a claim is in flight while the jobs of the former one run (see `slots`).
 //!
 //! # Invariants
 //! - Polling makes it correct; a wake-up only makes it faster.
@@ -10,7 +11,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tokio::sync::{Notify, Semaphore};
+use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
@@ -18,6 +19,7 @@ use super::last_chance::Turn;
 use super::lease_table::{Execution, SharedGuard};
 use super::run::Executor;
 use super::sleep::Sleep;
+use super::slots::Slots;
 use super::wakes::Wakes;
 use crate::backoff::RECONNECT;
 use crate::error::CallError;
@@ -34,8 +36,7 @@ pub(crate) struct ClaimLoop {
     pub(crate) queue: Arc<str>,
     pub(crate) worker: Arc<str>,
     pub(crate) names: Arc<[String]>,
-    pub(crate) slots: Arc<Semaphore>,
-    pub(crate) total: usize,
+    pub(crate) slots: Arc<Slots>,
     pub(crate) claim_size: usize,
     pub(crate) poll: Duration,
     pub(crate) links: Arc<Links>,
@@ -78,8 +79,13 @@ impl ClaimLoop {
                 () = stop.cancelled() => break,
                 solo_lock = self.executor.join() => solo_lock,
             };
+            let up_to = self.slots.room().min(self.claim_size);
+            if up_to == 0 {
+                // Handlers became slow since the loop waited for room.
+                continue;
+            }
             let (began, reach) = (Instant::now(), cursors.reach(Instant::now()));
-            let found = self.read(&mut cursors, reach, solo_lock).await;
+            let found = self.read(&mut cursors, reach, up_to, solo_lock).await;
             self.note(&found, began.elapsed());
             let pause = match found {
                 Ok(0) => {
@@ -120,16 +126,12 @@ impl ClaimLoop {
         process.claimed(&self.queue, result, took);
     }
 
-    /// Waits until at least one slot is free, and `GATHER` longer for a worthwhile number.
+    /// Waits until there is room for at least one job, and up to `GATHER` longer for a worthwhile number.
     async fn free_slots(&self) {
-        let Ok(permit) = self.slots.acquire().await else {
-            // The semaphore is never closed while the loop runs.
-            return std::future::pending().await;
-        };
-        drop(permit);
-        let worthwhile = (self.total / 4).clamp(1, self.claim_size);
-        if self.slots.available_permits() < worthwhile {
-            tokio::time::sleep(GATHER).await;
+        self.slots.until_room(1).await;
+        let worthwhile = (self.slots.capacity() / 2).clamp(1, (self.claim_size / 2).max(1));
+        if self.slots.room() < worthwhile {
+            let _ = tokio::time::timeout(GATHER, self.slots.until_room(worthwhile)).await;
         }
     }
 
@@ -151,14 +153,14 @@ impl ClaimLoop {
         }
     }
 
-    /// Claims and starts as many jobs as there are free slots. Returns how many.
+    /// Claims up to so many jobs and starts them. Returns how many.
     async fn read(
         &self,
         cursors: &mut Cursors,
         reach: Reach,
+        up_to: usize,
         solo_lock: SharedGuard,
     ) -> Result<usize, CallError> {
-        let up_to = self.slots.available_permits().min(self.claim_size);
         let (claims, complete) = self.claim_shares(cursors, reach, up_to).await?;
         let jobs: Vec<_> = claims.iter().flat_map(Claims::jobs).collect();
         let count = jobs.len();
@@ -166,7 +168,7 @@ impl ClaimLoop {
         let took = claims.iter().map(|claim| claim.took).sum();
         cursors.took(&Read { reach, jobs, complete, as_of, took });
         for claim in claims.into_iter().flat_map(|claims| claims.leases) {
-            self.start(claim, Execution::Shared(solo_lock.clone())).await;
+            self.start(claim, Execution::Shared(solo_lock.clone()));
         }
         Ok(count)
     }
@@ -279,8 +281,8 @@ impl ClaimLoop {
         Err(error)
     }
 
-    pub(super) async fn start(&self, claim: Claim, execution: Execution) {
-        self.executor.start(claim, &self.queue, &self.slots, execution).await;
+    pub(super) fn start(&self, claim: Claim, execution: Execution) {
+        self.executor.start(claim, &self.slots, execution);
     }
 
     pub(super) fn claimer(&self) -> Claimer<'_> {

@@ -3,7 +3,7 @@
 use std::any::{Any, TypeId};
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
@@ -38,16 +38,55 @@ pub enum StopReason {
 #[derive(Clone)]
 pub struct Ctx(pub(crate) Arc<Attempt>);
 
-/// One attempt of one job.
-pub(crate) struct Attempt {
-    pub(crate) job: ClaimedJob,
-    pub(crate) queue: Arc<str>,
+/// What the attempts of one lease share, so that an attempt counts one reference and not one per part.
+pub(crate) struct LeaseShared {
     pub(crate) engine: Leasehold,
-    pub(crate) run_limit: Duration,
+    pub(crate) queue: Arc<str>,
     /// Connections of the worker for [`super::JobTx`]; `None` outside a worker.
     pub(crate) transactions: Option<Arc<TransactionPool>>,
     /// The layers of the worker; `None` without any.
     pub(crate) layers: Option<Arc<Layers>>,
+    pub(crate) end: LeaseEnd,
+}
+
+/// When this worker stops relying on a lease: before the database does. A renewal moves it.
+pub(crate) struct LeaseEnd {
+    claimed_at: Instant,
+    /// Microseconds after `claimed_at`.
+    after: AtomicU64,
+}
+
+impl LeaseEnd {
+    /// Returns the end of a lease that was requested at `claimed_at`.
+    pub(crate) fn new(claimed_at: Instant, lease: Duration) -> Self {
+        let end = Self { claimed_at, after: AtomicU64::new(0) };
+        end.renewed(claimed_at, lease);
+        end
+    }
+
+    /// Records that the lease was renewed by a statement sent at `asked_at`: a sixth of the lease is left to
+    /// handlers that are asked to stop.
+    pub(crate) fn renewed(&self, asked_at: Instant, lease: Duration) {
+        let after = asked_at.saturating_duration_since(self.claimed_at) + lease - lease / 6;
+        self.after.store(u64::try_from(after.as_micros()).unwrap_or(u64::MAX), Ordering::SeqCst);
+    }
+
+    /// Returns how long this worker may still rely on the lease; zero: no longer.
+    pub(crate) fn remaining(&self, now: Instant) -> Duration {
+        let after = Duration::from_micros(self.after.load(Ordering::SeqCst));
+        after.saturating_sub(now.saturating_duration_since(self.claimed_at))
+    }
+
+    pub(crate) fn has_passed(&self, now: Instant) -> bool {
+        self.remaining(now).is_zero()
+    }
+}
+
+/// One attempt of one job.
+pub(crate) struct Attempt {
+    pub(crate) job: ClaimedJob,
+    pub(crate) shared: Arc<LeaseShared>,
+    pub(crate) run_limit: Duration,
     /// What layers left for the handler, one value per type.
     values: Mutex<HashMap<TypeId, Arc<dyn Any + Send + Sync>>>,
     stop: AtomicU8,
@@ -58,23 +97,15 @@ pub(crate) struct Attempt {
     /// A completion inside a transaction was tried and failed.
     failed_in_transaction: AtomicBool,
     pub(crate) started: std::sync::OnceLock<Instant>,
-    pub(crate) task: std::sync::OnceLock<tokio::task::AbortHandle>,
+    aborted: Notify,
 }
 
 impl Attempt {
-    pub(crate) fn new(
-        job: ClaimedJob,
-        queue: Arc<str>,
-        engine: Leasehold,
-        run_limit: Duration,
-    ) -> Self {
+    pub(crate) fn new(job: ClaimedJob, shared: Arc<LeaseShared>, run_limit: Duration) -> Self {
         Self {
             job,
-            queue,
-            engine,
+            shared,
             run_limit,
-            transactions: None,
-            layers: None,
             values: Mutex::default(),
             stop: AtomicU8::new(0),
             stopped: Notify::new(),
@@ -82,18 +113,12 @@ impl Attempt {
             completed_in_transaction: AtomicBool::new(false),
             failed_in_transaction: AtomicBool::new(false),
             started: std::sync::OnceLock::new(),
-            task: std::sync::OnceLock::new(),
+            aborted: Notify::new(),
         }
     }
 
-    pub(crate) fn with_transactions(mut self, transactions: &Arc<TransactionPool>) -> Self {
-        self.transactions = Some(Arc::clone(transactions));
-        self
-    }
-
-    pub(crate) fn with_layers(mut self, layers: Option<&Arc<Layers>>) -> Self {
-        self.layers = layers.cloned();
-        self
+    pub(crate) fn queue(&self) -> &Arc<str> {
+        &self.shared.queue
     }
 
     /// Asks the handler to stop. The first reason stays, but a lost lease overrides all.
@@ -120,6 +145,17 @@ impl Attempt {
         }
     }
 
+    /// Drops the handler where it yields next. Its result counts no more: the caller has decided how the
+    /// attempt ends.
+    pub(crate) fn abort(&self) {
+        self.aborted.notify_one();
+    }
+
+    /// Waits until [`Self::abort`] is called. At most one task may wait.
+    pub(crate) async fn aborted(&self) {
+        self.aborted.notified().await;
+    }
+
     /// Returns true to the one caller that may decide how the attempt ends.
     pub(crate) fn decide(&self) -> bool {
         !self.decided.swap(true, Ordering::SeqCst)
@@ -142,7 +178,10 @@ impl Ctx {
         engine: Leasehold,
         run_limit: Duration,
     ) -> Self {
-        Self(Arc::new(Attempt::new(job, queue, engine, run_limit)))
+        // Nothing renews the lease of such an attempt, and nothing watches its end.
+        let end = LeaseEnd::new(Instant::now(), Duration::MAX);
+        let shared = LeaseShared { engine, queue, transactions: None, layers: None, end };
+        Self(Arc::new(Attempt::new(job, Arc::new(shared), run_limit)))
     }
 
     /// Returns true if a transaction of the handler completed the job.
@@ -163,7 +202,7 @@ impl Ctx {
 
     /// Returns the queue of the job.
     pub fn queue(&self) -> &str {
-        &self.0.queue
+        &self.0.shared.queue
     }
 
     /// Returns the tag of the job; empty if it has none.
@@ -223,7 +262,7 @@ impl Ctx {
 
     /// Returns the handle of the worker, such as to enqueue further jobs.
     pub fn engine(&self) -> &Leasehold {
-        &self.0.engine
+        &self.0.shared.engine
     }
 
     /// Returns the job's kwargs as JSON text.
@@ -256,7 +295,7 @@ impl Ctx {
 
     /// Returns the same text in every attempt of this job: an idempotency key for outside systems.
     pub fn outside_key(&self, step: &str) -> String {
-        format!("leasehold:{}:{}:{step}", self.0.engine.system_id(), self.id())
+        format!("leasehold:{}:{}:{step}", self.0.shared.engine.system_id(), self.id())
     }
 
     /// Returns why the handler should stop, if it should.

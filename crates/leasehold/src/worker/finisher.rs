@@ -23,9 +23,10 @@ use futures_util::future::{BoxFuture, join_all};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::sync::mpsc;
 
-use super::decisions::Decision;
+use super::decisions::{Decision, TOGETHER};
 use super::hooks::RunningHooks;
 use super::lease_table::LeaseTable;
+use super::record_batch::Together;
 use super::report;
 use super::wakes::{Notifiers, wake};
 use crate::backoff::{RECONNECT, Waits};
@@ -36,16 +37,23 @@ use crate::link::Stream;
 use crate::measure::process::Process;
 use crate::queue::finish::{self, FinishState, Finished, Transition};
 
-/// The most decisions of one round.
+/// The most decisions of one round, and how many messages hold them.
 const ROUND: usize = 8192;
-/// How long a part of a batch waits for the rest of it.
+const MESSAGES: usize = ROUND / TOGETHER;
+/// How long a part of a batch waits for more of it.
 const LINGER: Duration = Duration::from_millis(1);
+/// How long it waits for all of it, while more keeps coming. A lease that ends in one statement is one row of
+/// history, and no statement looks for what is left of it.
+const LONGEST_LINGER: Duration = Duration::from_millis(5);
 /// How long the next round waits for this one. Rounds in sequence make large batches; a slow round must
 /// not delay the next.
 const MOMENT: Duration = Duration::from_millis(50);
 /// For how long the finisher tries to record the end of an attempt while the database is down. The
 /// lease is lost long before, but the result counts as long as the job has not been reclaimed.
 const RECORD_FOR: Duration = Duration::from_secs(60 * 60);
+
+/// Ends of one lease that one statement records.
+type Key = (Generation, Together);
 
 /// Records the results of one queue.
 pub(crate) struct Finisher {
@@ -81,21 +89,22 @@ impl Tries {
 
 impl Finisher {
     /// Runs until every sender is gone and everything is recorded.
-    pub(crate) async fn run(self, mut decisions: mpsc::UnboundedReceiver<Decision>) {
+    pub(crate) async fn run(self, mut decisions: mpsc::UnboundedReceiver<Vec<Decision>>) {
         let mut held_up: FuturesUnordered<BoxFuture<'_, ()>> = FuturesUnordered::new();
-        let mut taken = Vec::new();
+        let mut messages = Vec::new();
         loop {
             let more = tokio::select! {
                 // Prefer the rounds that began first.
                 biased;
                 Some(()) = held_up.next(), if !held_up.is_empty() => continue,
-                count = decisions.recv_many(&mut taken, ROUND) => count > 0,
+                count = decisions.recv_many(&mut messages, MESSAGES) => count > 0,
             };
             if !more {
                 break;
             }
+            let mut taken: Vec<Decision> = messages.drain(..).flatten().collect();
             self.linger(&mut decisions, &mut taken).await;
-            let mut round: BoxFuture<'_, ()> = Box::pin(self.round(std::mem::take(&mut taken)));
+            let mut round: BoxFuture<'_, ()> = Box::pin(self.round(taken));
             let mut moment = std::pin::pin!(tokio::time::sleep(MOMENT));
             loop {
                 tokio::select! {
@@ -116,40 +125,46 @@ impl Finisher {
     /// if only a part of it is there.
     async fn linger(
         &self,
-        decisions: &mut mpsc::UnboundedReceiver<Decision>,
+        decisions: &mut mpsc::UnboundedReceiver<Vec<Decision>>,
         taken: &mut Vec<Decision>,
     ) {
         let Some(generation) = taken.last().map(|decision| decision.attempt.job.generation) else {
             return;
         };
-        if self.lease_table.left(generation) > taken.len() {
-            tokio::time::sleep(LINGER).await;
-            while taken.len() < ROUND
-                && let Ok(decision) = decisions.try_recv()
-            {
-                taken.push(decision);
+        let until = Instant::now() + LONGEST_LINGER;
+        while taken.len() < ROUND
+            && self.lease_table.left(generation) > taken.len()
+            && Instant::now() < until
+        {
+            match tokio::time::timeout(LINGER, decisions.recv()).await {
+                Ok(Some(more)) => taken.extend(more),
+                Ok(None) | Err(_) => return,
             }
         }
     }
 
     /// Sends all statements at once.
-    async fn round(&self, taken: Vec<Decision>) {
-        let mut batches: HashMap<(Generation, bool), Vec<Decision>> = HashMap::new();
+    pub(super) async fn round(&self, taken: Vec<Decision>) {
+        let mut batches: HashMap<Key, Vec<Decision>> = HashMap::new();
         let mut others = Vec::new();
+        // Most follow others of their lease: look each group up once.
+        let mut group: Option<(Key, Vec<Decision>)> = None;
+        let mut add = |(key, mut ends)| batches.entry(key).or_default().append(&mut ends);
         for decision in taken {
-            let generation = decision.attempt.job.generation;
-            match decision.transition {
-                Transition::Complete => {
-                    batches.entry((generation, true)).or_default().push(decision);
-                }
-                Transition::Defer { .. } => {
-                    batches.entry((generation, false)).or_default().push(decision);
-                }
-                _ => others.push(decision),
+            let Some(kind) = Together::of(&decision.transition) else {
+                others.push(decision);
+                continue;
+            };
+            let key = (decision.attempt.job.generation, kind);
+            match &mut group {
+                Some((same, ends)) if *same == key => ends.push(decision),
+                _ => group.replace((key, vec![decision])).into_iter().for_each(&mut add),
             }
         }
-        let batches =
-            batches.into_iter().map(|((generation, _), ends)| self.batch(generation, ends));
+        group.into_iter().for_each(&mut add);
+        let batches = batches
+            .into_iter()
+            .map(|((generation, kind), ends)| self.batch(generation, kind, ends));
         let others = others.into_iter().map(|decision| self.one(decision));
         futures_util::future::join(join_all(batches), join_all(others)).await;
     }
@@ -216,8 +231,10 @@ impl Finisher {
 
     /// Counts the ends, sends their events and removes them from the lease table.
     fn remove(&self, ends: Vec<(Decision, Finished)>) {
-        self.process.finished(ends.iter().map(|(end, outcome)| (&end.attempt, *outcome)));
-        let mut closed: HashMap<Generation, usize> = HashMap::new();
+        self.process.finished(&ends, |(end, outcome)| (&end.attempt, *outcome));
+        // One lease after the other: most ends follow others of their lease.
+        let mut closed: Option<(Generation, usize)> = None;
+        let close = |(generation, count)| self.lease_table.close(generation, count);
         for (end, outcome) in &ends {
             let (job, generation) = (end.attempt.job.id, end.attempt.job.generation);
             let outcome = *outcome;
@@ -226,15 +243,16 @@ impl Finisher {
                 Finished::Retried | Finished::Snoozed | Finished::Deferred | Finished::Released
             );
             if is_back {
-                wake(&self.notifiers, &end.attempt.queue);
+                wake(&self.notifiers, end.attempt.queue());
             }
             self.events.send(|| Event::Finished { job, generation, outcome });
             self.hooks.call(&end.attempt, &end.transition, outcome);
-            *closed.entry(generation).or_default() += 1;
+            match &mut closed {
+                Some((same, count)) if *same == generation => *count += 1,
+                _ => closed.replace((generation, 1)).into_iter().for_each(close),
+            }
         }
-        for (generation, count) in closed {
-            self.lease_table.close(generation, count);
-        }
+        closed.into_iter().for_each(close);
     }
 }
 

@@ -50,7 +50,7 @@ impl FinishedJob {
 
     /// Returns the queue of the job.
     pub fn queue(&self) -> &str {
-        &self.attempt.queue
+        self.attempt.queue()
     }
 
     /// Returns the name of the job.

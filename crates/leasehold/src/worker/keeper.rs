@@ -7,11 +7,13 @@
 //! - If a lease cannot be renewed, the keeper asks its handlers to stop before another worker can claim
 //!   the jobs. After a suspend of the machine, it treats every lease as lost.
 //! - The attempt of a handler that runs longer than its limit fails, even if the handler never yields.
+//! - Claimed jobs that no slot was free for in time are released, and those with a slot are started although
+//!   every task of the worker is blocked.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use tokio::sync::oneshot;
+use tokio::sync::{Notify, oneshot};
 use tokio_postgres::types::Type;
 use tokio_util::sync::CancellationToken;
 
@@ -20,6 +22,8 @@ use super::decisions::Decision;
 use super::finisher::Finisher;
 use super::lease_table::LeaseTable;
 use super::registry::Registration;
+use super::run::Executor;
+use super::slots::Slots;
 use crate::error::CallError;
 use crate::events::{Event, Events};
 use crate::job::{Generation, JobId};
@@ -28,6 +32,8 @@ use crate::queue::finish::Transition;
 
 /// How often the keeper looks for cancel requests and handlers past their limit.
 const TICK: Duration = Duration::from_millis(500);
+/// How often the keeper looks at jobs that wait for a slot, while there are any.
+const LOOK: Duration = Duration::from_millis(10);
 /// A handler past its run limit has this long to stop by itself.
 const STOP_GRACE: Duration = Duration::from_secs(1);
 
@@ -39,6 +45,16 @@ pub(crate) struct Keeper {
     /// Records the failures of handlers past their limit, on this thread and a session of its own: such a
     /// handler may block the runtime of the other finishers, and a locked row must delay no renewal.
     pub(crate) finisher: Arc<Finisher>,
+    pub(crate) waiting: Waiting,
+}
+
+/// The queues of the worker, for the keeper.
+pub(crate) struct Waiting {
+    pub(crate) queues: Vec<Arc<Slots>>,
+    /// A claim added jobs to one of them.
+    pub(crate) waits: Arc<Notify>,
+    /// Weak: the executor holds the senders of the finishers, which end with the last of them.
+    pub(crate) executor: Weak<Executor>,
 }
 
 /// Starts the keeper's thread. The receiver gets a text when it ends, or an error if it panicked.
@@ -66,6 +82,7 @@ impl Keeper {
         tokio::select! {
             () = self.keep(stop) => {}
             () = self.watch_ends() => {}
+            () = self.watch_waiting() => {}
         }
         self.registration.end(&self.link).await;
     }
@@ -80,6 +97,36 @@ impl Keeper {
             }
             let pause = self.lease_table.next_end(now).unwrap_or(TICK).min(TICK);
             tokio::time::sleep(pause.max(Duration::from_millis(10))).await;
+        }
+    }
+
+    /// Releases jobs that wait too long for a slot: another worker may have one.
+    async fn watch_waiting(&self) {
+        let Waiting { queues, waits, executor } = &self.waiting;
+        loop {
+            waits.notified().await;
+            loop {
+                tokio::time::sleep(LOOK).await;
+                let Some(executor) = executor.upgrade() else {
+                    return std::future::pending().await;
+                };
+                let now = Instant::now();
+                for slots in queues {
+                    (0..slots.missing_tasks()).for_each(|_| executor.spawn(slots));
+                    let stalled = slots.take_stalled(now).into_iter();
+                    let ends: Vec<Decision> = stalled
+                        .filter(|attempt| attempt.decide())
+                        .map(|attempt| Decision::unbounded(attempt, Transition::Release))
+                        .collect();
+                    if !ends.is_empty() {
+                        let finisher = Arc::clone(&self.finisher);
+                        tokio::spawn(async move { finisher.round(ends).await });
+                    }
+                }
+                if queues.iter().all(|slots| slots.waiting() == 0) {
+                    break;
+                }
+            }
         }
     }
 
@@ -188,9 +235,7 @@ impl Keeper {
             // A keeper that comes late first asks the handler to stop, and fails its attempt at the next
             // tick.
             if was_asked && over > STOP_GRACE && attempt.decide() {
-                if let Some(task) = attempt.task.get() {
-                    task.abort();
-                }
+                attempt.abort();
                 let limit = attempt.run_limit.as_secs_f64();
                 let why = format!("the handler ran longer than {limit} s");
                 let end = Decision::unbounded(attempt, Transition::Retry { after: None, why });

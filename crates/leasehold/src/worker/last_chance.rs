@@ -84,7 +84,7 @@ impl ClaimLoop {
         let claims = claimed.inspect_err(|_| turn.in_vain())?;
         // One statement claims one job.
         let Some(claim) = claims.leases.into_iter().next() else { return Ok(false) };
-        self.start(claim, Execution::Solo(solo)).await;
+        self.start(claim, Execution::Solo(solo));
         Ok(true)
     }
 }

@@ -103,7 +103,7 @@ where
     F: FnOnce(Ctx) -> Fut + Send + 'static,
     Fut: Future<Output = JobResult> + Send + 'static,
 {
-    match &ctx.0.layers {
+    match &ctx.0.shared.layers {
         // The usual case: no second box.
         None => handler(ctx).await,
         Some(layers) => {
@@ -127,7 +127,7 @@ where
     F: Fn(Vec<Ctx>) -> Fut + Send + Sync,
     Fut: Future<Output = Vec<JobResult>> + Send,
 {
-    let Some(layers) = attempts.first().and_then(|ctx| ctx.0.layers.clone()) else {
+    let Some(layers) = attempts.first().and_then(|ctx| ctx.0.shared.layers.clone()) else {
         return handler(attempts).await;
     };
     let mut batch = Batch::new(attempts.len());

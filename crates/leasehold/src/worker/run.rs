@@ -1,27 +1,33 @@
-//! Runs each claimed job in its own task, with a slot, a fence and a way to stop it.
+//! Runs claimed jobs in tasks, each with a slot, a fence and a way to stop it.
 //!
 //! # Invariants
+//! - A task runs one job after the other as long as their handlers end at the first poll. When one waits, the
+//!   task waits with it and runs no other, and another task runs the jobs behind it.
+//! - A job whose lease has ended, by the worker's own earlier deadline, is not started.
 //! - A panic in a handler fails that attempt and no other.
 //! - An attempt ends once: by its handler, by the keeper at the run limit, or by the shutdown,
 //!   whichever decides first.
 
 use std::collections::HashMap;
 use std::panic::AssertUnwindSafe;
+use std::pin::pin;
 use std::sync::Arc;
-use std::time::Instant;
+use std::task::Poll;
+use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
-use tokio::sync::{OwnedSemaphorePermit, RwLock, Semaphore};
+use tokio::sync::RwLock;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::context::{Attempt, StopReason};
-use super::decisions::Decisions;
+use super::context::{Attempt, LeaseEnd, LeaseShared, StopReason};
+use super::decisions::{Decisions, Ends};
 use super::handler::{Registered, Runner};
 use super::layer::Layers;
 use super::lease_table::{Execution, LeaseTable, SharedGuard};
 use super::outcome::JobError;
 use super::registry::WorkerStats;
+use super::slots::{Slots, Turn, Work};
 use super::transaction::TransactionPool;
 use crate::engine::Leasehold;
 use crate::events::{Event, Events};
@@ -37,6 +43,8 @@ pub(crate) struct Executor {
     pub(crate) events: Events,
     pub(crate) stats: Arc<WorkerStats>,
     pub(crate) tasks: TaskTracker,
+    /// The keeper starts tasks too, from a runtime of its own.
+    pub(crate) runtime: tokio::runtime::Handle,
     pub(crate) stop: CancellationToken,
     /// Claims hold this for reading from before they are sent until their last job ended. A job on its
     /// last chance runs alone: its lease holds this for writing until its end is recorded.
@@ -48,86 +56,77 @@ pub(crate) struct Executor {
     pub(crate) hides_errors: bool,
 }
 
+/// A task sends the ends of its short jobs after this time, also if they are few, and lets other tasks run.
+const LONGEST_TURN: Duration = Duration::from_millis(1);
+
 impl Executor {
-    /// Adds the claim's jobs to the lease table and starts them.
-    pub(crate) async fn start(
-        self: &Arc<Self>,
-        claim: Claim,
-        queue: &Arc<str>,
-        slots: &Arc<Semaphore>,
-        execution: Execution,
-    ) {
+    /// Adds the claim's jobs to the lease table and starts them, or lets them wait for a slot. After the stop,
+    /// they are released instead.
+    pub(crate) fn start(self: &Arc<Self>, claim: Claim, slots: &Arc<Slots>, execution: Execution) {
         let Claim { generation, jobs, lease, run_limit, asked_at } = claim;
         let (solo_lock, solo) = match execution {
             Execution::Shared(solo_lock) => (Some(solo_lock), None),
             Execution::Solo(solo) => (None, Some(solo)),
         };
-        let attempts: Vec<Arc<Attempt>> = jobs
-            .into_iter()
-            .map(|job| {
-                // The run limit of the job type takes precedence over that of the queue.
-                let registered = self.runners.get(&*job.name);
-                let run_limit = registered.and_then(|known| known.run_limit).unwrap_or(run_limit);
-                let attempt = Attempt::new(job, Arc::clone(queue), self.engine.clone(), run_limit);
-                let attempt = attempt.with_transactions(&self.transactions);
-                Arc::new(attempt.with_layers(self.layers.as_ref()))
-            })
-            .collect();
-        self.lease_table.open(generation, attempts.clone(), lease, asked_at, solo);
+        let shared = Arc::new(LeaseShared {
+            engine: self.engine.clone(),
+            queue: Arc::clone(&slots.queue),
+            transactions: Some(Arc::clone(&self.transactions)),
+            layers: self.layers.clone(),
+            end: LeaseEnd::new(asked_at, lease),
+        });
+        let mut attempts = Vec::with_capacity(jobs.len());
+        let mut works = Vec::with_capacity(jobs.len());
         let mut batches: HashMap<(Arc<str>, i64), Vec<Arc<Attempt>>> = HashMap::new();
-        for attempt in attempts {
-            match self.runner(&attempt) {
+        let mut last: Option<(Arc<str>, Option<&Registered>)> = None;
+        for job in jobs {
+            let registered = match &last {
+                Some((name, registered)) if Arc::ptr_eq(name, &job.name) => *registered,
+                _ => {
+                    let registered = self.runners.get(&*job.name);
+                    last = Some((Arc::clone(&job.name), registered));
+                    registered
+                }
+            };
+            // The run limit of the job type takes precedence over that of the queue.
+            let run_limit = registered.and_then(|known| known.run_limit).unwrap_or(run_limit);
+            let attempt = Arc::new(Attempt::new(job, Arc::clone(&shared), run_limit));
+            attempts.push(Arc::clone(&attempt));
+            match registered.map(|known| &known.runner) {
                 Some(Runner::Many { jobs, .. }) => {
-                    let (most, group) = (jobs.most(), jobs.group(&attempt));
-                    let together = (Arc::clone(&attempt.job.name), group);
+                    // More than there are slots would never start.
+                    let most = jobs.most().min(slots.total());
+                    let together = (Arc::clone(&attempt.job.name), jobs.group(&attempt));
                     let waiting = batches.entry(together).or_default();
                     waiting.push(attempt);
                     if waiting.len() >= most {
-                        let full = std::mem::take(waiting);
-                        self.spawn_many(full, solo_lock.clone(), slots).await;
+                        works.push(Work::Many(std::mem::take(waiting)));
                     }
                 }
-                _ => self.spawn_one(attempt, solo_lock.clone(), slots).await,
+                _ => works.push(Work::One(attempt)),
             }
         }
-        for rest in batches.into_values().filter(|rest| !rest.is_empty()) {
-            self.spawn_many(rest, solo_lock.clone(), slots).await;
+        works.extend(batches.into_values().filter(|rest| !rest.is_empty()).map(Work::Many));
+        self.lease_table.open(generation, shared, attempts, lease, asked_at, solo);
+        match slots.add(works, solo_lock) {
+            Ok(tasks) => (0..tasks).for_each(|_| self.spawn(slots)),
+            Err(attempts) => self.release(attempts),
         }
     }
 
-    async fn spawn_one(
-        self: &Arc<Self>,
-        attempt: Arc<Attempt>,
-        solo_lock: Option<SharedGuard>,
-        slots: &Arc<Semaphore>,
-    ) {
-        // Claims take no more than the free slots, so this does not wait in practice.
-        let permit = Arc::clone(slots).acquire_owned().await;
-        let (executor, running) = (Arc::clone(self), Arc::clone(&attempt));
-        let task = self.tasks.spawn(async move {
-            let _held = (permit, solo_lock);
-            executor.run_one(running).await;
-        });
-        let _ = attempt.task.set(task.abort_handle());
-    }
-
-    async fn spawn_many(
-        self: &Arc<Self>,
-        attempts: Vec<Arc<Attempt>>,
-        solo_lock: Option<SharedGuard>,
-        slots: &Arc<Semaphore>,
-    ) {
-        let wanted = u32::try_from(attempts.len()).unwrap_or(u32::MAX);
-        let permits: Option<OwnedSemaphorePermit> =
-            Arc::clone(slots).acquire_many_owned(wanted).await.ok();
-        let (executor, running) = (Arc::clone(self), attempts.clone());
-        let task = self.tasks.spawn(async move {
-            let _held = (permits, solo_lock);
-            executor.run_many(running).await;
-        });
+    /// Releases jobs that wait for a slot of a worker that stops.
+    pub(super) fn release(&self, attempts: Vec<Arc<Attempt>>) {
         for attempt in attempts {
-            let _ = attempt.task.set(task.abort_handle());
+            if attempt.decide() {
+                self.decisions.send_last(attempt, Transition::Release);
+            }
         }
+    }
+
+    /// Starts a task that runs jobs of a queue.
+    pub(super) fn spawn(self: &Arc<Self>, slots: &Arc<Slots>) {
+        let running = Arc::clone(self).run_jobs(Turn::new(slots), Arc::clone(slots));
+        self.tasks.spawn_on(running, &self.runtime);
     }
 
     /// Waits until no job is on its last chance, and none waits to run alone.
@@ -135,30 +134,69 @@ impl Executor {
         Arc::new(Arc::clone(&self.solo_lock).read_owned().await)
     }
 
-    async fn run_one(&self, attempt: Arc<Attempt>) {
-        if !self.may_start(&attempt) {
-            return self.decide(attempt, Transition::Release).await;
+    /// Runs jobs of a queue, one after the other, until none waits.
+    async fn run_jobs(self: Arc<Self>, mut turn: Turn, slots: Arc<Slots>) {
+        let mut ends = self.decisions.ends(&slots.queue);
+        let mut took = None;
+        let mut began = Instant::now();
+        loop {
+            // Until its end is submitted, a job keeps its slot: what the finisher cannot take is not claimed.
+            let Some(work) = turn.next(took.take(), !ends.is_empty()) else {
+                if ends.is_empty() {
+                    return;
+                }
+                ends.send().await;
+                continue;
+            };
+            let started = Instant::now();
+            match work {
+                Work::One(attempt) => self.run_one(attempt, &slots, &mut ends).await,
+                Work::Many(attempts) => self.run_many(attempts, &slots, &mut ends).await,
+            }
+            let now = Instant::now();
+            took = Some(now.saturating_duration_since(started));
+            if ends.is_full() || now.saturating_duration_since(began) >= LONGEST_TURN {
+                ends.send().await;
+                tokio::task::yield_now().await;
+                began = Instant::now();
+            }
+        }
+    }
+
+    async fn run_one(
+        self: &Arc<Self>,
+        attempt: Arc<Attempt>,
+        slots: &Arc<Slots>,
+        ends: &mut Ends<'_>,
+    ) {
+        if let Err(transition) = self.may_start(&attempt) {
+            return self.decide(attempt, transition, ends);
         }
         let Some(Runner::One(run)) = self.runner(&attempt) else {
             // Names without a handler are not claimed.
-            return self.decide(attempt, Transition::Release).await;
+            return self.decide(attempt, Transition::Release, ends);
         };
-        let busy = self.stats.work(1);
-        let span = span(&attempt);
         let running = AssertUnwindSafe(run(Arc::clone(&attempt))).catch_unwind();
-        let outcome = tracing::Instrument::instrument(running, span).await;
-        drop(busy);
-        let transition = outcome.unwrap_or_else(|panic| after_panic(&*panic));
-        self.decide(attempt, transition).await;
+        let running = tracing::Instrument::instrument(running, span(&attempt));
+        let outcome = self.finish_or(running, attempt.aborted(), slots, ends).await;
+        // Otherwise the keeper or the stop has decided how the attempt ends.
+        if let Some(outcome) = outcome {
+            let transition = outcome.unwrap_or_else(|panic| after_panic(&*panic));
+            self.decide(attempt, transition, ends);
+        }
     }
 
-    async fn run_many(&self, attempts: Vec<Arc<Attempt>>) {
+    async fn run_many(
+        self: &Arc<Self>,
+        attempts: Vec<Arc<Attempt>>,
+        slots: &Arc<Slots>,
+        ends: &mut Ends<'_>,
+    ) {
         let mut starting = Vec::with_capacity(attempts.len());
         for attempt in attempts {
-            if self.may_start(&attempt) {
-                starting.push(attempt);
-            } else {
-                self.decide(attempt, Transition::Release).await;
+            match self.may_start(&attempt) {
+                Ok(()) => starting.push(attempt),
+                Err(transition) => self.decide(attempt, transition, ends),
             }
         }
         let Some(Runner::Many { run, .. }) =
@@ -166,33 +204,72 @@ impl Executor {
         else {
             return;
         };
-        let busy = self.stats.work(starting.len());
-        let outcome = AssertUnwindSafe(run(starting.clone())).catch_unwind().await;
-        drop(busy);
+        let running = AssertUnwindSafe(run(starting.clone())).catch_unwind();
+        let aborted = async {
+            let each = starting.iter().map(|attempt| Box::pin(attempt.aborted()));
+            futures_util::future::select_all(each).await;
+        };
+        let Some(outcome) = self.finish_or(running, aborted, slots, ends).await else { return };
         let transitions =
             outcome.unwrap_or_else(|panic| starting.iter().map(|_| after_panic(&*panic)).collect());
         for (attempt, transition) in starting.into_iter().zip(transitions) {
-            self.decide(attempt, transition).await;
+            self.decide(attempt, transition, ends);
         }
+    }
+
+    /// Runs a handler to its end, or until it is aborted. Most short handlers end at the first poll; when one
+    /// does not, another task runs the jobs behind it, and the ends before it need not wait for it.
+    async fn finish_or<T>(
+        self: &Arc<Self>,
+        running: impl Future<Output = T>,
+        aborted: impl Future<Output = ()>,
+        slots: &Arc<Slots>,
+        ends: &mut Ends<'_>,
+    ) -> Option<T> {
+        let mut running = pin!(running);
+        if let Poll::Ready(outcome) = futures_util::poll!(&mut running) {
+            return Some(outcome);
+        }
+        if slots.hand_over() {
+            self.spawn(slots);
+        }
+        let finishing = async {
+            tokio::select! {
+                biased;
+                () = aborted => None,
+                outcome = running => Some(outcome),
+            }
+        };
+        let sending = ends.send();
+        futures_util::future::join(sending, finishing).await.1
     }
 
     fn runner(&self, attempt: &Attempt) -> Option<&Runner> {
         self.runners.get(&*attempt.job.name).map(|known| &known.runner)
     }
 
-    /// Returns whether a job may start. After the stop it is released; if its lease was lost while it
-    /// waited, it belongs to another worker.
-    fn may_start(&self, attempt: &Attempt) -> bool {
-        if self.stop.is_cancelled() || attempt.stop_reason().is_some() {
-            return false;
+    /// Records that a job starts, or returns how its attempt ends without. After the stop it is released; if
+    /// its lease has ended while it waited, it may belong to another worker.
+    fn may_start(&self, attempt: &Attempt) -> Result<(), Transition> {
+        let now = Instant::now();
+        if attempt.shared.end.has_passed(now) {
+            attempt.stop(StopReason::LeaseLost);
         }
-        let _ = attempt.started.set(Instant::now());
+        match attempt.stop_reason() {
+            Some(StopReason::Cancelled) => {
+                return Err(Transition::Cancel { why: "cancelled before it started".to_owned() });
+            }
+            Some(_) => return Err(Transition::Release),
+            None if self.stop.is_cancelled() => return Err(Transition::Release),
+            None => {}
+        }
+        let _ = attempt.started.set(now);
         self.events
             .send(|| Event::Started { job: attempt.job.id, generation: attempt.job.generation });
-        true
+        Ok(())
     }
 
-    async fn decide(&self, attempt: Arc<Attempt>, transition: Transition) {
+    fn decide(&self, attempt: Arc<Attempt>, transition: Transition, ends: &mut Ends<'_>) {
         if !attempt.decide() {
             return;
         }
@@ -200,7 +277,7 @@ impl Executor {
         if self.hides_errors {
             transition.hide_text();
         }
-        self.decisions.send(attempt, transition).await;
+        ends.push(attempt, transition);
     }
 }
 
@@ -211,7 +288,7 @@ pub(super) fn span(attempt: &Attempt) -> tracing::Span {
         "job",
         job.id = attempt.job.id.0,
         job.name = &*attempt.job.name,
-        job.queue = &*attempt.queue,
+        job.queue = &**attempt.queue(),
         job.attempt = attempt.job.attempts,
     )
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use tokio::sync::{RwLock, Semaphore};
+use tokio::sync::{Notify, RwLock};
 use tokio::task::AbortHandle;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
@@ -14,6 +14,7 @@ use super::context::StopReason;
 use super::decisions::Decisions;
 use super::hooks::RunningHooks;
 use super::service::{self, ServiceContext};
+use super::slots::{ClaimAhead, Slots};
 use super::transaction::TransactionPool;
 use super::{claim_loop, finisher, handler, keeper, lease_table, registry, run, wakes};
 use crate::engine::Leasehold;
@@ -39,6 +40,7 @@ pub(super) struct Running {
     keeper_stop: DropGuard,
     keeper_ended: tokio::sync::oneshot::Receiver<String>,
     loops: TaskTracker,
+    queues: Vec<Arc<Slots>>,
     services: Vec<AbortHandle>,
     finisher: tokio::task::JoinHandle<()>,
     hooks: Arc<RunningHooks>,
@@ -61,6 +63,7 @@ impl Running {
             services,
             runs_no_jobs,
             poll,
+            claim_ahead,
             grace,
             renew_timeout,
             housekeeping,
@@ -110,16 +113,20 @@ impl Running {
             next: std::cell::Cell::new(None),
             reported_draining: std::cell::Cell::new(false),
         };
-        let keeper = keeper::Keeper {
-            link: Link::new(database.clone(), renew_timeout),
-            lease_table: Arc::clone(&lease_table),
-            events: events.clone(),
-            registration,
-            finisher: Arc::new(finisher(&Arc::new(finish_links(&engine, 1)), &parts)),
-        };
-        let keeper_ended = keeper::start(move || keeper, keeper_stop.clone())
-            .map_err(|error| WorkerError::KeeperStopped(error.to_string()))?;
-
+        let links = Arc::new(Links::new(
+            &database,
+            queues.len().min(CLAIM_SESSIONS),
+            engine.call_timeout(),
+        ));
+        let waits = Arc::new(Notify::new());
+        let mut worked = Vec::new();
+        for (queue, slots) in &queues {
+            let claim_size = queue_claim_size(&links, queue).await;
+            let ahead = ClaimAhead { jobs: claim_ahead.jobs.min(claim_size), ..claim_ahead };
+            let slots = Slots::new(queue.as_str().into(), *slots, ahead, &waits, &stats);
+            worked.push((Arc::new(slots), claim_size));
+        }
+        let slots_of = || worked.iter().map(|(slots, _)| Arc::clone(slots)).collect::<Vec<_>>();
         let executor = Arc::new(run::Executor {
             engine: engine.clone(),
             runners,
@@ -128,37 +135,44 @@ impl Running {
             events: events.clone(),
             stats,
             tasks: TaskTracker::new(),
+            runtime: tokio::runtime::Handle::current(),
             stop: stop.clone(),
             solo_lock: Arc::new(RwLock::new(())),
             transactions: Arc::new(transactions),
             layers: layers.shared(),
             hides_errors,
         });
+        let keeper = keeper::Keeper {
+            link: Link::new(database.clone(), renew_timeout),
+            lease_table: Arc::clone(&lease_table),
+            events: events.clone(),
+            registration,
+            finisher: Arc::new(finisher(&Arc::new(finish_links(&engine, 1)), &parts)),
+            waiting: keeper::Waiting {
+                queues: slots_of(),
+                waits,
+                executor: Arc::downgrade(&executor),
+            },
+        };
+        let keeper_ended = keeper::start(move || keeper, keeper_stop.clone())
+            .map_err(|error| WorkerError::KeeperStopped(error.to_string()))?;
         let finisher = tokio::spawn(finishing);
 
         let loops = TaskTracker::new();
-        let links = Arc::new(Links::new(
-            &database,
-            queues.len().min(CLAIM_SESSIONS),
-            engine.call_timeout(),
-        ));
         let wakes = Arc::new(wakes::Wakes::new(Arc::clone(&notifiers)));
-        for (queue, slots) in &queues {
-            let (queue_name, free): (Arc<str>, _) =
-                (queue.as_str().into(), Arc::new(Semaphore::new(*slots)));
-            engine.process().works(&queue_name, *slots, &free);
+        for (slots, claim_size) in &worked {
+            engine.process().works(slots);
             let claiming = claim_loop::ClaimLoop {
-                queue: queue_name,
+                queue: Arc::clone(&slots.queue),
                 worker: Arc::clone(&worker),
                 names: Arc::clone(&names),
-                slots: free,
-                total: *slots,
-                claim_size: queue_claim_size(&links, queue).await,
+                slots: Arc::clone(slots),
+                claim_size: *claim_size,
                 poll,
                 links: Arc::clone(&links),
                 executor: Arc::clone(&executor),
                 wakes: Arc::clone(&wakes),
-                notifier: notifiers.get(queue).cloned().unwrap_or_default(),
+                notifier: notifiers.get(&*slots.queue).cloned().unwrap_or_default(),
             };
             loops.spawn(claiming.run(stop.clone()));
         }
@@ -179,8 +193,10 @@ impl Running {
             loops.spawn(keeper.run(stop.clone()));
         }
         loops.close();
+        let queues = slots_of();
         Ok(Self {
             executor,
+            queues,
             stop: stop.drop_guard(),
             keeper_stop: keeper_stop.drop_guard(),
             keeper_ended,
@@ -219,6 +235,10 @@ impl Running {
         self.executor.stats.draining.store(true, std::sync::atomic::Ordering::Relaxed);
         drop(self.stop);
         self.executor.events.send(|| Event::Draining);
+        // At once: another worker may have a slot for them.
+        for slots in &self.queues {
+            self.executor.release(slots.close());
+        }
         self.executor.tasks.close();
         self.loops.wait().await;
         if !at_once {
@@ -237,9 +257,7 @@ impl Running {
         self.services.iter().for_each(AbortHandle::abort);
         for attempt in left {
             if attempt.decide() {
-                if let Some(task) = attempt.task.get() {
-                    task.abort();
-                }
+                attempt.abort();
                 self.executor.decisions.send_last(attempt, Transition::Release);
             }
         }

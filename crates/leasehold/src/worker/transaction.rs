@@ -186,7 +186,7 @@ fn close(connection: deadpool_postgres::Client) {
 
 impl<S: Sync> FromAttempt<S> for JobTx {
     async fn from_attempt(ctx: &Ctx, _: &S) -> Result<Self, JobError> {
-        let transactions = ctx.0.transactions.as_deref();
+        let transactions = ctx.0.shared.transactions.as_deref();
         let pool = transactions.map_or_else(|| ctx.engine().pool(), |own| &own.pool);
         let settings = transactions.map(|own| own.settings.clone()).unwrap_or_default();
         // The handler has not begun: none of this counts as its failure.

@@ -94,6 +94,8 @@ async fn a26_failure_at_the_run_limit_is_counted_and_passed_to_hooks() {
     let end = soon(ends.recv()).await.expect("a call of the hook");
     assert_eq!(end.outcome(), Finished::Retried);
     assert_eq!(end.error(), Some("the handler ran longer than 0.1 s"));
+    let free = "leasehold_worker_slots_busy{queue=\"default\"} 0\n";
+    until("its slot is free", async || engine.metrics().await.contains(free)).await;
     worker.stop().await;
     let metrics = engine.metrics().await;
     let counted =

@@ -1,6 +1,7 @@
 //! The claim → run → finish loop.
 
 mod abandoned;
+mod ahead;
 mod alone;
 mod batches;
 mod connections;

@@ -200,8 +200,9 @@ async fn a25_g11_results_without_room_keep_their_slots() {
         };
     engine.enqueue_many((0..ROOM * 2).map(|n| Note { n })).await.expect("enqueued");
     let slots = usize::try_from(SLOTS).expect("a few");
-    let worker = engine.worker_with(started.clone()).queue("default", slots).handle(handler);
-    let worker = run(worker);
+    // What is claimed ahead has a bound of its own: see `ahead`.
+    let worker = engine.worker_with(started.clone()).claim_ahead(0, Duration::ZERO);
+    let worker = run(worker.queue("default", slots).handle(handler));
     until("all the room is taken", async || {
         let started = started.load(std::sync::atomic::Ordering::SeqCst);
         assert!(started <= ROOM + SLOTS, "{started} ran, and nothing can be recorded");
