@@ -92,6 +92,11 @@ impl Failure {
         Self::new(Code::ReaderGone, "")
     }
 
+    /// Returns what went wrong.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
     /// Adds what to do next.
     pub fn hint(mut self, hint: impl fmt::Display) -> Self {
         self.hint = Some(hint.to_string());

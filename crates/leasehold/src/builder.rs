@@ -8,7 +8,7 @@ use tokio_postgres::config::SslMode;
 use crate::database::{CONNECT_LIMIT, Database, Limits, Pooler, STATEMENT_LIMIT};
 use crate::engine::{Leasehold, Settings};
 use crate::error::ConnectError;
-use crate::migrate;
+use crate::fleet::Fleet;
 
 /// What connecting does about the schema `leasehold`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -136,7 +136,51 @@ impl LeaseholdBuilder {
         self.open(config, pooler).await
     }
 
-    async fn open(self, mut config: Config, pooler: Pooler) -> Result<Leasehold, ConnectError> {
+    /// Names several databases that one worker works side by side, each by a URL or a `key=value` string, with
+    /// these settings. Opens nothing: a database that is down now is used as soon as it is up.
+    ///
+    /// A name has 1 to 64 letters, digits, `-`, `_` and `.`; it is in logs, lists and metrics. Two names of one
+    /// database are refused: here if host, port and database name are equal, otherwise when a worker connects.
+    ///
+    /// ```no_run
+    /// # #[derive(leasehold::Job, serde::Serialize, serde::Deserialize)]
+    /// # #[job(name = "email.send", queue = "mail")]
+    /// # struct SendEmail;
+    /// # async fn send_email(_: SendEmail) {}
+    /// # async fn run() -> Result<(), Box<dyn std::error::Error>> {
+    /// let fleet = leasehold::Leasehold::builder()
+    ///     .max_connections(4) // of each database
+    ///     .fleet([("eu", "postgres://shop@eu/shop"), ("us", "postgres://shop@us/shop")])?;
+    /// fleet.worker().queue("mail", 20).handle(send_email).run_until_signal().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn fleet<N, U>(
+        self,
+        databases: impl IntoIterator<Item = (N, U)>,
+    ) -> Result<Fleet, ConnectError>
+    where
+        N: Into<String>,
+        U: AsRef<str>,
+    {
+        let mut named = Vec::new();
+        for (name, url) in databases {
+            let name = name.into();
+            let at = |error| ConnectError::Settings(format!("database {name:?}: {error}"));
+            let (config, pooler) = Database::parse(url.as_ref()).map_err(at)?;
+            let database = self.database(config, self.pooler.unwrap_or(pooler)).map_err(at)?;
+            named.push((name, database));
+        }
+        Fleet::new(named, self.settings, self.schema)
+    }
+
+    async fn open(self, config: Config, pooler: Pooler) -> Result<Leasehold, ConnectError> {
+        let database = self.database(config, pooler)?;
+        Leasehold::open(database, self.settings, self.schema).await
+    }
+
+    /// Returns the database with these settings. Opens nothing.
+    fn database(&self, mut config: Config, pooler: Pooler) -> Result<Database, ConnectError> {
         self.check()?;
         if let Some(name) = &self.application_name {
             config.application_name(name);
@@ -150,14 +194,7 @@ impl LeaseholdBuilder {
                 config.ssl_mode(SslMode::Require);
             }
         }
-        let database = Database::with_limits(config, self.limits)?.with_pooler(pooler);
-        if self.schema == SchemaCheck::Migrate {
-            // Probe first: a session that a pooler shares must not get the engine's settings.
-            database.probe_pooler().await?;
-            let mut session = database.connect().await?;
-            migrate::up(&mut session).await?;
-        }
-        Leasehold::open(database, self.settings, self.schema != SchemaCheck::None).await
+        Ok(Database::with_limits(config, self.limits)?.with_pooler(pooler))
     }
 
     fn check(&self) -> Result<(), ConnectError> {

@@ -1,8 +1,11 @@
 //! The handle on one database: connects, enqueues and builds workers.
+//!
+//! A handle of a [`Fleet`](crate::Fleet) is there before its database is: it connects when it is used first.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use tokio::sync::OnceCell;
 use tokio_postgres::Row;
 use tokio_postgres::types::{ToSql, Type};
 
@@ -13,6 +16,7 @@ use crate::database::{
     pool::{self, Opener},
 };
 use crate::error::{AdminError, ConnectError, EnqueueError, SchemaError};
+use crate::fleet::Fleet;
 use crate::job::Job;
 use crate::measure::process::Process;
 use crate::migrate;
@@ -26,9 +30,28 @@ pub struct Leasehold(Arc<Inner>);
 struct Inner {
     database: Database,
     pool: deadpool_postgres::Pool,
-    system_id: String,
+    /// Known once the handle has checked its database.
+    identity: OnceCell<Identity>,
     process: Arc<Process>,
     settings: Settings,
+    schema: SchemaCheck,
+    /// The name of the database in its fleet.
+    name: Option<Arc<str>>,
+}
+
+/// Which database a handle is on, whatever its address.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Identity {
+    /// The system identifier: one per cluster, the same on its standbys.
+    system: String,
+    /// The oid of the database in its cluster.
+    database: u32,
+}
+
+impl std::fmt::Display for Identity {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}.{}", self.system, self.database)
+    }
 }
 
 /// Settings of the handle itself.
@@ -45,6 +68,9 @@ impl Default for Settings {
         Self { max_connections: POOL_SIZE, call_timeout: Duration::from_secs(30) }
     }
 }
+
+const IDENTITY: &str = "select system_identifier::text, \
+     (select oid from pg_database where datname = current_database()) from pg_control_system()";
 
 /// For how long an enqueue with a key is retried without a reply.
 const REPEAT_FOR: Duration = Duration::from_secs(10);
@@ -74,28 +100,79 @@ impl Leasehold {
 
     /// Like [`Leasehold::connect`], on a [`Database`].
     pub async fn from_database(database: Database) -> Result<Self, ConnectError> {
-        Self::open(database, Settings::default(), true).await
+        Self::open(database, Settings::default(), SchemaCheck::Check).await
     }
 
     pub(crate) async fn open(
         database: Database,
         settings: Settings,
-        checks_schema: bool,
+        schema: SchemaCheck,
     ) -> Result<Self, ConnectError> {
+        let engine = Self::unconnected(database, settings, schema, None)?;
+        engine.check().await?;
+        Ok(engine)
+    }
+
+    /// Returns a handle that connects when it is used first.
+    pub(crate) fn unconnected(
+        database: Database,
+        settings: Settings,
+        schema: SchemaCheck,
+        name: Option<Arc<str>>,
+    ) -> Result<Self, ConnectError> {
+        let pool = pool(&database, settings.max_connections, database.connect_timeout())?;
+        let (identity, process) = (OnceCell::new(), Arc::default());
+        let inner = Inner { database, pool, identity, process, settings, schema, name };
+        Ok(Self(Arc::new(inner)))
+    }
+
+    /// Connects and checks the server and the schema, unless that was done before. A handle of a
+    /// [`Fleet`](crate::Fleet) does it when it is used first; every other handle has done it already.
+    pub async fn check(&self) -> Result<(), ConnectError> {
+        self.identity().await.map(|_| ())
+    }
+
+    /// Returns which database this is.
+    pub(crate) async fn identity(&self) -> Result<&Identity, ConnectError> {
+        self.0.identity.get_or_try_init(|| self.identify()).await
+    }
+
+    async fn identify(&self) -> Result<Identity, ConnectError> {
+        let (database, schema) = (&self.0.database, self.0.schema);
+        // Probe first: a session that a pooler shares must not get the engine's settings.
         database.probe_pooler().await?;
-        let session = database.connect().await?;
+        let mut session = database.connect().await?;
+        if schema == SchemaCheck::Migrate {
+            migrate::up(&mut session).await?;
+        }
         Database::check_server(&session).await?;
-        if checks_schema && let Some(problem) = migrate::status(&session).await?.problem() {
+        if schema != SchemaCheck::None
+            && let Some(problem) = migrate::status(&session).await?.problem()
+        {
             return Err(problem.into());
         }
-        let rows = session
-            .query_typed("select system_identifier::text from pg_control_system()", &[])
+        let asking = session.query_typed(IDENTITY, &[]);
+        let rows = tokio::time::timeout(self.call_timeout(), asking)
             .await
+            .map_err(|_| ConnectError::TimedOut(self.call_timeout()))?
             .map_err(ConnectError::Unreachable)?;
         let row = rows.first().ok_or(ConnectError::Schema(SchemaError::Missing))?;
-        let pool = pool(&database, settings.max_connections, database.connect_timeout())?;
-        let (system_id, process) = (row.get(0), Arc::default());
-        Ok(Self(Arc::new(Inner { pool, system_id, database, process, settings })))
+        Ok(Identity { system: row.get(0), database: row.get(1) })
+    }
+
+    /// Returns the name of the database in its [`Fleet`](crate::Fleet); `None` outside of a fleet.
+    pub fn name(&self) -> Option<&str> {
+        self.0.name.as_deref()
+    }
+
+    /// Names several databases that one worker works side by side:
+    /// `Leasehold::builder().fleet(databases)`. Opens nothing.
+    pub fn fleet<N, U>(databases: impl IntoIterator<Item = (N, U)>) -> Result<Fleet, ConnectError>
+    where
+        N: Into<String>,
+        U: AsRef<str>,
+    {
+        Self::builder().fleet(databases)
     }
 
     /// Returns the database that sessions are opened on.
@@ -119,8 +196,9 @@ impl Leasehold {
         &self.0.process
     }
 
-    pub(crate) fn system_id(&self) -> &str {
-        &self.0.system_id
+    /// Returns a text that no other database has.
+    pub(crate) fn identity_text(&self) -> String {
+        self.0.identity.get().map(Identity::to_string).unwrap_or_default()
     }
 
     /// Jobs: list, cancel, redrive, promote, delete and update them.
@@ -174,8 +252,7 @@ impl Leasehold {
         sql: &str,
         params: &[(&(dyn ToSql + Sync), Type)],
     ) -> Result<Vec<Row>, AdminError> {
-        let client = self.0.pool.get().await;
-        let client = client.map_err(|error| AdminError::NoConnection(error.to_string()))?;
+        let client = self.pooled_client().await.map_err(AdminError::NoConnection)?;
         let asked =
             tokio::time::timeout(self.call_timeout(), client.query_typed(sql, params)).await;
         let error = match asked {
@@ -192,12 +269,12 @@ impl Leasehold {
 
     /// Builds a worker. Add queues and handlers, then run it.
     pub fn worker(&self) -> WorkerBuilder<()> {
-        WorkerBuilder::new(self.clone(), ())
+        WorkerBuilder::new(self.clone(), Arc::new(()))
     }
 
     /// Builds a worker whose handlers share `state`.
     pub fn worker_with<S: Send + Sync + 'static>(&self, state: S) -> WorkerBuilder<S> {
-        WorkerBuilder::new(self.clone(), state)
+        WorkerBuilder::new(self.clone(), Arc::new(state))
     }
 
     /// Enqueues many jobs of one name in one transaction: all or none. Uses COPY; behind a transaction
@@ -248,7 +325,12 @@ impl Leasehold {
     }
 
     pub(crate) async fn client(&self) -> Result<deadpool_postgres::Client, EnqueueError> {
-        self.0.pool.get().await.map_err(|error| EnqueueError::NoConnection(error.to_string()))
+        self.pooled_client().await.map_err(EnqueueError::NoConnection)
+    }
+
+    async fn pooled_client(&self) -> Result<deadpool_postgres::Client, String> {
+        self.check().await.map_err(|error| error.to_string())?;
+        self.0.pool.get().await.map_err(|error| error.to_string())
     }
 }
 

@@ -95,8 +95,17 @@ impl Common {
 
     /// Opens one session for a command. The schema must be current.
     pub async fn db(&self) -> Result<Db, Failure> {
-        let database = self.database()?;
-        let db = self.open(&database).await?;
+        self.db_of(&self.database()?).await
+    }
+
+    /// Returns the pooler that the command line names.
+    pub fn pooler(&self) -> Option<Pooler> {
+        self.pooler
+    }
+
+    /// Opens one session on a database of a fleet. The schema must be current.
+    pub async fn db_of(&self, database: &Database) -> Result<Db, Failure> {
+        let db = self.open(database).await?;
         let db = if database.is_pooled() { db } else { db.limited().await? };
         match migrate::status(db.client()).await?.problem() {
             Some(problem) => Err(problem.into()),

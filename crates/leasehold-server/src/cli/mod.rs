@@ -1,13 +1,14 @@
 //! The commands, one file each, and what they share.
 //!
-//! Shared: [`common`] (the database, the output format), [`address`] (which database), [`db`]
-//! (one session with a timeout), [`filter`] and [`many`] (which jobs), [`record`] and [`results`]
+//! Shared: [`common`] (the database, the output format), [`address`] (which database), [`databases`] (several of
+//! them), [`db`] (one session with a timeout), [`filter`] and [`many`] (which jobs), [`record`] and [`results`]
 //! (how to show a job, and the result of a command).
 
 pub mod address;
 mod alarms;
 mod annotations;
 mod common;
+pub mod databases;
 mod db;
 mod dead;
 mod due;

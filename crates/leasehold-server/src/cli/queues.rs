@@ -8,6 +8,8 @@ use jiff::Timestamp;
 use leasehold::admin::{QueueChange, QueueInfo, Toggle};
 
 use super::common::{Common, by};
+use super::databases::{Databases, Row, cells, header};
+use super::db::Db;
 use super::known::{check_existing, check_queue};
 use super::prompt::ask_why;
 use crate::exit::Failure;
@@ -17,7 +19,10 @@ use crate::text::{parse_duration, print_duration, relative, whole};
 #[derive(Subcommand, Debug)]
 pub enum Command {
     /// List queues with their jobs and workers
-    List,
+    List {
+        #[command(flatten)]
+        databases: Databases,
+    },
     /// Pause a queue: workers claim none of its jobs; running jobs continue
     #[command(after_help = "Example:\n  leasehold queues pause mail --why 'the provider is down'")]
     Pause {
@@ -97,7 +102,7 @@ fn parse_backoff(text: &str) -> Result<(Duration, Duration), String> {
 
 pub async fn run(command: Command, common: &Common) -> Result<ExitCode, Failure> {
     match command {
-        Command::List => list(common).await,
+        Command::List { databases } => list(&databases, common).await,
         Command::Pause { queue, why, new_queue } => pause(&queue, why, new_queue, common).await,
         Command::Resume { queue } => resume(&queue, common).await,
         Command::Set(args) => set(args, common).await,
@@ -107,27 +112,37 @@ pub async fn run(command: Command, common: &Common) -> Result<ExitCode, Failure>
 /// The most queues to name below a list.
 const MOST_NOTES: usize = 10;
 
-async fn list(common: &Common) -> Result<ExitCode, Failure> {
-    let (out, db) = (common.out(), common.db().await?);
-    let queues = db.within(db.queues().list()).await?;
-    let now = db.now().await?;
-    out.list("queues", &queues, |queues| table(queues, now))?;
+async fn list(databases: &Databases, common: &Common) -> Result<ExitCode, Failure> {
+    let out = common.out();
+    let ask = async |db: &Db| Ok((db.within(db.queues().list()).await?, db.now().await?));
+    let found = databases.ask(common, ask).await?;
+    let rows: Vec<_> = found
+        .of
+        .iter()
+        .flat_map(|(name, (queues, _))| {
+            queues.iter().map(|row| Row { database: name.as_deref(), row })
+        })
+        .collect();
+    let is_fleet = found.is_fleet();
+    // Ages by the clock of each server would differ by less than a reader notices.
+    let now = found.of.first().map(|(_, (_, now))| *now).unwrap_or_default();
+    out.list("queues", &rows, |rows| table(rows, is_fleet, now))?;
     if out.is_table() {
-        if queues.is_empty() {
+        if rows.is_empty() {
             out.note("no queues yet; the first job creates one");
         }
-        let idle: Vec<&QueueInfo> = queues
-            .iter()
-            .filter(|queue| queue.ready > 0 && queue.workers == 0 && queue.paused_at.is_none())
-            .collect();
-        for queue in idle.iter().take(MOST_NOTES) {
-            out.note(format!("queue {} has ready jobs and no live worker", queue.queue));
+        let is_idle =
+            |queue: &QueueInfo| queue.ready > 0 && queue.workers == 0 && queue.paused_at.is_none();
+        let idle: Vec<_> = rows.iter().filter(|row| is_idle(row.row)).collect();
+        for Row { database, row } in idle.iter().take(MOST_NOTES) {
+            let of = database.map(|name| format!(" of {name}")).unwrap_or_default();
+            out.note(format!("queue {}{of} has ready jobs and no live worker", row.queue));
         }
         if let more @ 1.. = idle.len().saturating_sub(MOST_NOTES) {
             out.note(format!("and {} like this", crate::text::count(more, "more queue")));
         }
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(found.conclude(out))
 }
 
 async fn pause(
@@ -227,28 +242,30 @@ async fn set(args: SetArgs, common: &Common) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn table(queues: &[QueueInfo], now: Timestamp) -> Columns {
-    let mut columns = Columns::new(&[
-        "QUEUE",
-        "READY",
-        "OLDEST",
-        "RUNNING",
-        "SCHEDULED",
-        "RETRYING",
-        "DEAD",
-        "DEAD EXPIRED",
-        "WORKERS",
-        "LEASE",
-        "ATTEMPTS",
-        "PAUSED",
-    ]);
-    for queue in queues {
+const HEADER: [&str; 12] = [
+    "QUEUE",
+    "READY",
+    "OLDEST",
+    "RUNNING",
+    "SCHEDULED",
+    "RETRYING",
+    "DEAD",
+    "DEAD EXPIRED",
+    "WORKERS",
+    "LEASE",
+    "ATTEMPTS",
+    "PAUSED",
+];
+
+fn table(queues: &[Row<'_, QueueInfo>], is_fleet: bool, now: Timestamp) -> Columns {
+    let mut columns = Columns::new(&header(is_fleet, &HEADER));
+    for Row { database, row: queue } in queues {
         let paused = queue.paused_at.map(|at| {
             let by = queue.paused_by.as_deref().unwrap_or_default();
             let why = queue.paused_why.as_deref().map(|why| format!(": {why}")).unwrap_or_default();
             format!("{} by {by}{why}", relative(at, now))
         });
-        columns.row([
+        let row = [
             queue.queue.clone(),
             queue.ready.to_string(),
             queue.oldest_ready_at.map(|at| relative(at, now)).unwrap_or_default(),
@@ -261,7 +278,8 @@ fn table(queues: &[QueueInfo], now: Timestamp) -> Columns {
             queue.settings.as_ref().map(|set| print_duration(set.lease)).unwrap_or_default(),
             queue.settings.as_ref().map(|set| set.max_attempts.to_string()).unwrap_or_default(),
             paused.unwrap_or_default(),
-        ]);
+        ];
+        columns.row(cells(*database, row));
     }
     columns
 }

@@ -5,6 +5,8 @@ use std::process::ExitCode;
 use clap::Subcommand;
 
 use super::common::Common;
+use super::databases::{Databases, Row, cells, header};
+use super::db::Db;
 use crate::exit::Failure;
 use crate::output::Columns;
 use crate::text::relative;
@@ -16,35 +18,50 @@ pub enum Command {
         /// Include workers that stopped in order
         #[arg(long)]
         all: bool,
+        #[command(flatten)]
+        databases: Databases,
     },
 }
 
 pub async fn run(command: Command, common: &Common) -> Result<ExitCode, Failure> {
-    let Command::List { all } = command;
-    let (out, db) = (common.out(), common.db().await?);
-    let workers = db.within(db.workers().list(all)).await?;
-    let now = db.now().await?;
-    out.list("workers", &workers, |workers| {
-        let mut columns = Columns::new(&[
-            "NAME", "STATE", "HOST", "PID", "BUSY", "QUEUES", "STARTED", "SEEN", "VERSION",
-        ]);
-        for worker in workers {
-            columns.row([
+    let Command::List { all, databases } = command;
+    let out = common.out();
+    let ask = async |db: &Db| Ok((db.within(db.workers().list(all)).await?, db.now().await?));
+    let found = databases.ask(common, ask).await?;
+    let rows: Vec<_> = found
+        .of
+        .iter()
+        .flat_map(|(name, (workers, _))| {
+            workers.iter().map(|row| Row { database: name.as_deref(), row })
+        })
+        .collect();
+    let is_fleet = found.is_fleet();
+    // Ages by the clock of each server would differ by less than a reader notices.
+    let now = found.of.first().map(|(_, (_, now))| *now);
+    out.list("workers", &rows, |rows| {
+        let mut columns = Columns::new(&header(
+            is_fleet,
+            &["NAME", "STATE", "HOST", "PID", "BUSY", "QUEUES", "STARTED", "SEEN", "VERSION"],
+        ));
+        let ago = |at| now.map(|now| relative(at, now)).unwrap_or_default();
+        for Row { database, row: worker } in rows {
+            let row = [
                 worker.name.clone(),
                 worker.state.to_string(),
                 worker.host.clone(),
                 worker.pid.to_string(),
                 format!("{}/{}", worker.busy, worker.slots),
                 worker.queues.join(" "),
-                relative(worker.started_at, now),
-                relative(worker.last_seen_at, now),
+                ago(worker.started_at),
+                ago(worker.last_seen_at),
                 worker.version.clone(),
-            ]);
+            ];
+            columns.row(cells(*database, row));
         }
         columns
     })?;
-    if workers.is_empty() && out.is_table() {
+    if rows.is_empty() && out.is_table() {
         out.note("no workers; jobs wait until one starts");
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(found.conclude(out))
 }

@@ -14,8 +14,8 @@ use axum::extract::State;
 use axum::http::{Extensions, HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use leasehold::Leasehold;
 use leasehold::measure::text::CONTENT_TYPE;
+use leasehold::{Fleet, Leasehold};
 use tokio::net::TcpListener;
 
 use super::TOKEN_VARIABLE;
@@ -43,6 +43,23 @@ fn parse(text: &str) -> Result<SocketAddr, String> {
     }
 }
 
+/// What /metrics is about.
+#[derive(Clone)]
+pub enum Measured {
+    One(Leasehold),
+    /// Each line has the name of its database.
+    Fleet(Fleet),
+}
+
+impl Measured {
+    async fn metrics(&self) -> String {
+        match self {
+            Self::One(engine) => engine.metrics().await,
+            Self::Fleet(fleet) => fleet.metrics().await,
+        }
+    }
+}
+
 /// A bound address, and who may use it.
 pub struct Scraped {
     listener: TcpListener,
@@ -66,18 +83,18 @@ impl ScrapeOptions {
 
 impl Scraped {
     /// Answers requests as long as it is polled.
-    pub async fn answer(self, engine: Leasehold) {
+    pub async fn answer(self, measured: Measured) {
         let metrics = Router::new()
             .route("/metrics", get(metrics))
             .route("/healthz", get(|| async { "ok\n" }))
             .layer(axum::middleware::map_response(guard))
-            .with_state((engine, Arc::new(self.keeper)));
+            .with_state((measured, Arc::new(self.keeper)));
         leasehold_http::server::serve(self.listener, metrics, std::future::pending()).await;
     }
 }
 
 async fn metrics(
-    State((engine, keeper)): State<(Leasehold, Arc<Gatekeeper>)>,
+    State((measured, keeper)): State<(Measured, Arc<Gatekeeper>)>,
     extensions: Extensions,
     headers: HeaderMap,
 ) -> Response {
@@ -85,7 +102,7 @@ async fn metrics(
     match keeper.admit(&headers, client) {
         Entry::Waiting(wait) => wait_first(wait),
         Entry::Open => {
-            ([(header::CONTENT_TYPE, CONTENT_TYPE)], engine.metrics().await).into_response()
+            ([(header::CONTENT_TYPE, CONTENT_TYPE)], measured.metrics().await).into_response()
         }
         Entry::Stranger => {
             let text = "/metrics answers to localhost only; other host names need LEASEHOLD_CONSOLE_TOKEN\n";

@@ -10,6 +10,9 @@ use serde_json::value::RawValue;
 #[derive(Serialize)]
 struct JobText<'a> {
     v: u8,
+    /// The name of its database in a fleet.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    database: Option<&'a str>,
     id: String,
     name: &'a str,
     queue: &'a str,
@@ -31,6 +34,7 @@ struct JobText<'a> {
 pub fn to_json(ctx: &Ctx) -> Result<Vec<u8>, serde_json::Error> {
     serde_json::to_vec(&JobText {
         v: 1,
+        database: ctx.database(),
         id: ctx.id().to_string(),
         name: ctx.name(),
         queue: ctx.queue(),

@@ -27,10 +27,12 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold::worker::StopSignals;
+use leasehold::Fleet;
+use leasehold::worker::{StopSignals, WorkerBuilder};
 
-use crate::cli::Common;
-use crate::console::scrape::ScrapeOptions;
+use crate::cli::databases::Databases;
+use crate::cli::{Common, address as database_address};
+use crate::console::scrape::{Measured, ScrapeOptions};
 use crate::exit::Failure;
 use crate::text::parse_duration;
 use mapping::{Plan, Way};
@@ -86,6 +88,8 @@ pub struct Args {
     #[arg(long, env = "LEASEHOLD_HIDE_ERRORS", value_name = "YES", value_parser = clap::builder::BoolishValueParser::new(), num_args = 0..=1, default_missing_value = "true", default_value = "false")]
     hide_errors: bool,
     #[command(flatten)]
+    databases: Databases,
+    #[command(flatten)]
     scrape: ScrapeOptions,
     /// Kill the commands of a worker that died; workers start this themselves
     #[arg(long = "warden", hide = true)]
@@ -96,10 +100,11 @@ fn after_help() -> String {
     format!(
         "Examples:\n  \
          leasehold worker -q mail=20 -q default=10 --exec 'email.send=./send-email --fast'\n  \
-         leasehold worker -q hooks --http hook.call=https://example.com/jobs\n\n\
+         leasehold worker -q hooks --http hook.call=https://example.com/jobs\n  \
+         leasehold worker -q mail=20 --exec email.send=./send --database eu=postgres://eu/shop --database us=postgres://us/shop\n\n\
          {}\n\n{}\n\n\
          A command gets the job as JSON on standard input, and LEASEHOLD_JOB_ID, LEASEHOLD_ATTEMPT \
-         and LEASEHOLD_GENERATION. It does not see the worker's secrets: no other LEASEHOLD_ variable, \
+         and LEASEHOLD_GENERATION. With --database the JSON has the name of the job's database. It does not see the worker's secrets: no other LEASEHOLD_ variable, \
          nor DATABASE_URL, PGPASSWORD, AWS_SECRET_ACCESS_KEY and similar secrets, unless --exec-env \
          names them. It leads a process group of its \
          own, which ends with it.\n\n\
@@ -124,59 +129,108 @@ pub async fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
     }
     start_logging();
     let plan = mapping::plan(&args)?;
-    let address = common.address()?;
+    let fleet = args.databases.fleet(common)?;
     // Before connecting: a signal counts even while the database is slow to answer.
     let (stop, immediate) = StopSignals::catch()?.stop_and_immediate();
     let scraped = args.scrape.bind().await?;
-    let engine = common.engine().await?;
-    let mut worker = engine.worker().name(&args.name).poll_every(args.poll).grace(args.grace);
-    for (queue, slots) in &plan.queues {
-        worker = worker.queue(queue, *slots);
-    }
-    if args.no_housekeeping {
-        worker = worker.without_housekeeping();
-    }
-    if args.hide_errors {
-        worker = worker.hide_error_texts();
-    }
-    print_line(&address.line());
+    let address = match &fleet {
+        None => common.address()?.line(),
+        Some(fleet) => fleet_line(fleet),
+    };
+    let measured = match &fleet {
+        None => Measured::One(common.engine().await?),
+        Some(fleet) => Measured::Fleet(fleet.clone()),
+    };
+    print_line(&address);
     let ready = ready_line(&args, &plan);
     if let Some(scraped) = &scraped {
         print_line(&format!("metrics: {}", scraped.url));
     }
     // Until the very end: operators watch the metrics of a draining worker.
-    let scraping = scraped.map(|scraped| tokio::spawn(scraped.answer(engine.clone())));
-    for (name, way) in plan.ways {
-        worker = match way {
-            Way::Exec(program) => {
-                let program = Arc::new(program);
-                worker.handle_untyped(name, move |ctx| {
-                    let program = Arc::clone(&program);
-                    async move { program.run(ctx).await }
-                })
-            }
-            Way::Http(receiver) => {
-                let receiver = Arc::new(receiver);
-                worker.handle_untyped(name, move |ctx| {
-                    let receiver = Arc::clone(&receiver);
-                    async move { receiver.deliver(ctx).await }
-                })
-            }
-        };
-    }
-    // The engine polls the stop future only once it is working.
+    let scraping = scraped.map(|scraped| tokio::spawn(scraped.answer(measured.clone())));
+    // The engine polls the stop future only once it is working; a fleet at once, because each database starts by
+    // itself.
     let stop = async {
         print_line(&ready);
         stop.await;
         print_line("stopping: waiting for running jobs; a second signal releases them at once");
     };
-    let ended = worker.run_with_shutdown(stop, immediate).await;
+    let settings = Settings::new(&args, plan);
+    let ended = match measured {
+        Measured::One(engine) => {
+            settings.set(engine.worker()).run_with_shutdown(stop, immediate).await
+        }
+        Measured::Fleet(fleet) => {
+            let worker = fleet.worker().each(move |worker| settings.set(worker));
+            worker.run_with_shutdown(stop, immediate).await
+        }
+    };
     if let Some(scraping) = scraping {
         scraping.abort();
     }
     ended?;
     print_line("stopped");
     Ok(ExitCode::SUCCESS)
+}
+
+/// The settings of the engine's worker, for each database.
+struct Settings {
+    name: String,
+    poll: Duration,
+    grace: Duration,
+    no_housekeeping: bool,
+    hide_errors: bool,
+    queues: Vec<(String, usize)>,
+    ways: Vec<(String, Arc<Way>)>,
+}
+
+impl Settings {
+    fn new(args: &Args, plan: Plan) -> Self {
+        Self {
+            name: args.name.clone(),
+            poll: args.poll,
+            grace: args.grace,
+            no_housekeeping: args.no_housekeeping,
+            hide_errors: args.hide_errors,
+            queues: plan.queues,
+            ways: plan.ways.into_iter().map(|(name, way)| (name, Arc::new(way))).collect(),
+        }
+    }
+
+    fn set(&self, worker: WorkerBuilder<()>) -> WorkerBuilder<()> {
+        let mut worker = worker.name(&self.name).poll_every(self.poll).grace(self.grace);
+        for (queue, slots) in &self.queues {
+            worker = worker.queue(queue, *slots);
+        }
+        if self.no_housekeeping {
+            worker = worker.without_housekeeping();
+        }
+        if self.hide_errors {
+            worker = worker.hide_error_texts();
+        }
+        for (name, way) in &self.ways {
+            let way = Arc::clone(way);
+            worker = worker.handle_untyped(name.as_str(), move |ctx| {
+                let way = Arc::clone(&way);
+                async move {
+                    match &*way {
+                        Way::Exec(program) => program.run(ctx).await,
+                        Way::Http(receiver) => receiver.deliver(ctx).await,
+                    }
+                }
+            });
+        }
+        worker
+    }
+}
+
+/// A line for the start: the databases by their names.
+fn fleet_line(fleet: &Fleet) -> String {
+    let each = fleet.handles().map(|engine| {
+        let address = database_address::describe(engine.database().config());
+        format!("{} = {address}", engine.name().unwrap_or_default())
+    });
+    format!("{:<13} {}", "databases", each.collect::<Vec<_>>().join(", "))
 }
 
 /// Prints a line. A closed stdout is no reason to stop working.

@@ -138,3 +138,33 @@ async fn unknown_queue_is_not_found_and_not_created() {
         1
     );
 }
+
+#[tokio::test]
+async fn b20_lists_show_several_databases_and_name_the_one_that_is_down() {
+    let (eu, us) = (Fixture::new().await, Fixture::new().await);
+    eu.job("mail", "a").await;
+    us.job("mail", "a").await;
+    us.job("hooks", "b").await;
+    let named = |name: &str, fixture: &Fixture| format!("{name}={}", fixture.database.url());
+    let (of_eu, of_us) = (named("eu", &eu), named("us", &us));
+    let both = ["queues", "list", "--json", "--database", &of_eu, "--database", &of_us];
+    let listed = eu.run(&both).await.expect(0).json();
+    let rows = listed["queues"].as_array().unwrap().clone();
+    let row = |row: &serde_json::Value| {
+        (row["database"].as_str().unwrap().to_owned(), row["queue"].as_str().unwrap().to_owned())
+    };
+    let mut seen: Vec<_> = rows.iter().map(row).collect();
+    seen.sort();
+    let expected = [("eu", "mail"), ("us", "hooks"), ("us", "mail")];
+    assert_eq!(seen, expected.map(|(database, queue)| (database.to_owned(), queue.to_owned())));
+    let gone = "gone=postgres://me:s3cret@127.0.0.1:1/gone";
+    for list in ["queues", "workers"] {
+        let ran = eu.run(&[list, "list", "--database", &of_us, "--database", gone]).await.expect(6);
+        ran.says("database gone: ");
+        assert!(!ran.stderr.contains("s3cret"), "{}", ran.stderr);
+    }
+    let ran = eu.run(&["queues", "list", "--database", &of_us, "--database", gone]).await;
+    ran.expect(6).prints("DATABASE").prints("hooks");
+    let same = ["queues", "list", "--database", &of_eu, "--database", &of_eu];
+    eu.run(&same).await.expect(2).says("database name \"eu\" is used twice");
+}

@@ -10,6 +10,7 @@
 mod command_line;
 mod exec;
 mod fixture;
+mod fleet;
 mod http;
 mod logs;
 mod metrics;

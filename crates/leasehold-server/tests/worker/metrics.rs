@@ -12,14 +12,14 @@ use leasehold_testing::until;
 const TOKEN: &str = "0123456789abcdef0123";
 
 /// Returns the address of the metrics that a worker prints, without the path.
-fn origin(worker: &Worker) -> String {
+pub fn origin(worker: &Worker) -> String {
     let output = worker.output();
     let line = output.lines().find_map(|line| line.strip_prefix("metrics: "));
     let url = line.unwrap_or_else(|| panic!("no address in: {output}"));
     url.strip_suffix("/metrics").expect("a path").to_owned()
 }
 
-async fn scrape(url: &str) -> Vec<Family> {
+pub async fn scrape(url: &str) -> Vec<Family> {
     let answer = leasehold_testing::http::get(format!("{url}/metrics")).await.unwrap();
     assert_eq!(answer.status(), StatusCode::OK);
     let kind = answer.headers()["content-type"].to_str().unwrap().to_owned();
@@ -28,7 +28,7 @@ async fn scrape(url: &str) -> Vec<Family> {
     parse(&text).unwrap_or_else(|error| panic!("{error}\n{text}"))
 }
 
-fn value(families: &[Family], name: &str, labels: &[(&str, &str)]) -> f64 {
+pub fn value(families: &[Family], name: &str, labels: &[(&str, &str)]) -> f64 {
     let samples = families.iter().flat_map(|family| &family.samples);
     let fits = |sample: &&crate::prometheus::Sample| {
         let has = |(name, value): &(&str, &str)| {

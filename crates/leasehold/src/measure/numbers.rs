@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use jiff::Timestamp;
 use tokio_postgres::Client;
 
@@ -12,6 +13,7 @@ use super::names;
 use super::text::{Block, Text};
 use crate::engine::Leasehold;
 use crate::error::CallError;
+use crate::fleet::Fleet;
 
 /// How long the database may take before a scrape does without it.
 const LIMIT: Duration = Duration::from_secs(2);
@@ -36,16 +38,32 @@ struct Value {
     value: f64,
 }
 
+impl Fleet {
+    /// Returns the metrics of all databases in the Prometheus text format, each line with the name of its database
+    /// (`database="eu"`). A database that does not reply delays the text by two seconds at most.
+    pub async fn metrics(&self) -> String {
+        let each = self.handles().map(async |engine| {
+            engine.metrics_in(Text::of_database(engine.name().unwrap_or_default())).await
+        });
+        let mut text = Text::default();
+        join_all(each).await.into_iter().for_each(|one| text.append(one));
+        text.finish()
+    }
+}
+
 impl Leasehold {
     /// Returns all metrics in the Prometheus text format. Without a database the text is shorter, not
     /// absent.
     pub async fn metrics(&self) -> String {
+        self.metrics_in(Text::default()).await.finish()
+    }
+
+    async fn metrics_in(&self, mut text: Text) -> Text {
         let read = async {
             let client = self.client().await.ok()?;
             read(&client).await.ok()
         };
         let sample = tokio::time::timeout(LIMIT, read).await.ok().flatten();
-        let mut text = Text::default();
         let schema = sample.as_ref().map_or(String::new(), |sample| sample.schema.to_string());
         let version = env!("CARGO_PKG_VERSION");
         text.block(names::BUILD_INFO, |block| {
@@ -58,7 +76,7 @@ impl Leasehold {
         if let Some(sample) = &sample {
             of_sample(&mut text, sample);
         }
-        text.finish()
+        text
     }
 
     fn of_process(&self, text: &mut Text, sample: Option<&Sample>) {

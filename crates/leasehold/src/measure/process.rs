@@ -212,6 +212,10 @@ impl Process {
             CallError::Database(error) if error.as_db_error().is_some() => "refused",
             CallError::Database(_) => "connection",
         };
+        self.failed_as(operation, class);
+    }
+
+    pub(crate) fn failed_as(&self, operation: &'static str, class: &'static str) {
         *self.inside().errors.entry((operation, class)).or_default() += 1;
     }
 

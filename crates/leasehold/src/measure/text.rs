@@ -11,34 +11,57 @@ pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// A text under construction. Metrics without a line are left out.
 #[derive(Default)]
-pub struct Text(String);
+pub struct Text {
+    /// A label of every line: the name of the database in its fleet.
+    database: Option<String>,
+    /// Each metric with its lines.
+    blocks: Vec<(Metric, String)>,
+}
 
 /// A label and its value.
 pub type Label<'a> = (&'a str, &'a str);
 
 impl Text {
+    /// Begins a text about one database of several.
+    pub fn of_database(name: &str) -> Self {
+        Self { database: Some(name.to_owned()), blocks: Vec::new() }
+    }
+
     /// Writes one block: everything about one metric.
     pub fn block(&mut self, metric: Metric, lines: impl FnOnce(&mut Block<'_>)) {
-        let mut block = Block { metric, lines: String::new(), text: std::marker::PhantomData };
+        let mut block = Block { metric, lines: String::new(), database: self.database.as_deref() };
         lines(&mut block);
-        if block.lines.is_empty() {
-            return;
+        if !block.lines.is_empty() {
+            let lines = block.lines;
+            self.blocks.push((metric, lines));
         }
-        let kind = match metric.kind {
-            MetricType::Counter => "counter",
-            MetricType::Gauge => "gauge",
-            MetricType::Histogram => "histogram",
-        };
-        self.0.push_str(&format!(
-            "# HELP {name} {help}\n# TYPE {name} {kind}\n{lines}",
-            name = metric.name,
-            help = metric.help,
-            lines = block.lines
-        ));
+    }
+
+    /// Adds the lines of another text: a metric has one block, whatever it is about.
+    pub fn append(&mut self, other: Self) {
+        for (metric, lines) in other.blocks {
+            match self.blocks.iter_mut().find(|(known, _)| known.name == metric.name) {
+                Some((_, known)) => known.push_str(&lines),
+                None => self.blocks.push((metric, lines)),
+            }
+        }
     }
 
     pub fn finish(self) -> String {
-        self.0
+        let mut text = String::new();
+        for (metric, lines) in self.blocks {
+            let kind = match metric.kind {
+                MetricType::Counter => "counter",
+                MetricType::Gauge => "gauge",
+                MetricType::Histogram => "histogram",
+            };
+            text.push_str(&format!(
+                "# HELP {name} {help}\n# TYPE {name} {kind}\n{lines}",
+                name = metric.name,
+                help = metric.help,
+            ));
+        }
+        text
     }
 }
 
@@ -46,7 +69,7 @@ impl Text {
 pub struct Block<'a> {
     metric: Metric,
     lines: String,
-    text: std::marker::PhantomData<&'a ()>,
+    database: Option<&'a str>,
 }
 
 impl Block<'_> {
@@ -68,7 +91,9 @@ impl Block<'_> {
     fn write(&mut self, suffix: &str, labels: &[Label<'_>], bound: Option<&str>, value: f64) {
         self.lines.push_str(self.metric.name);
         self.lines.push_str(suffix);
-        let labels = labels.iter().copied().chain(bound.map(|bound| ("le", bound)));
+        let database = self.database.map(|name| ("database", name));
+        let bound = bound.map(|bound| ("le", bound));
+        let labels = database.into_iter().chain(labels.iter().copied()).chain(bound);
         let labels: Vec<String> =
             labels.map(|(name, value)| format!("{name}=\"{}\"", escape(value))).collect();
         if !labels.is_empty() {
@@ -99,6 +124,26 @@ mod tests {
             # TYPE leasehold_queue_jobs gauge\n\
             leasehold_queue_jobs{queue=\"a\\\"b\\\\c\\nd\",state=\"ready\"} 3\n";
         assert_eq!(text.finish(), expected);
+    }
+
+    #[test]
+    fn metrics_of_several_databases_have_one_block_each() {
+        let of = |name, jobs| {
+            let mut text = Text::of_database(name);
+            text.block(names::QUEUE_JOBS, |block| block.line(&[("queue", "q")], jobs));
+            text.block(names::DATABASE_UP, |block| block.line(&[], 1.0));
+            text
+        };
+        let mut text = of("eu", 3.0);
+        text.append(of("us", 4.0));
+        let text = text.finish();
+        for lines in [
+            "leasehold_queue_jobs{database=\"eu\",queue=\"q\"} 3\nleasehold_queue_jobs{database=\"us\",queue=\"q\"} 4\n",
+            "leasehold_database_up{database=\"eu\"} 1\nleasehold_database_up{database=\"us\"} 1\n",
+        ] {
+            assert!(text.contains(lines), "{lines} is not in:\n{text}");
+        }
+        assert_eq!(text.matches("# TYPE").count(), 2);
     }
 
     #[test]

@@ -9,7 +9,7 @@ use super::handler::{self, Handler, IntoManyResult, ManyHandler};
 use super::hooks::{FinishedJob, Hooks};
 use super::layer::{Layers, Next};
 use super::outcome::IntoJobResult;
-use super::running::Running;
+use super::running::{Running, Shared};
 use super::service::{AnyService, WorkerService};
 #[cfg(unix)]
 use super::signals::StopSignals;
@@ -61,13 +61,15 @@ pub struct WorkerBuilder<S> {
     pub(super) layers: Layers,
     pub(super) hooks: Hooks,
     pub(super) events: Events,
+    /// What it shares with the other databases of a fleet.
+    pub(super) shared: Shared,
 }
 
 impl<S: Send + Sync + 'static> WorkerBuilder<S> {
-    pub(crate) fn new(engine: Leasehold, state: S) -> Self {
+    pub(crate) fn new(engine: Leasehold, state: Arc<S>) -> Self {
         Self {
             engine,
-            state: Arc::new(state),
+            state,
             name: "worker".to_owned(),
             mark: uuid::Uuid::new_v4(),
             queues: Vec::new(),
@@ -91,6 +93,7 @@ impl<S: Send + Sync + 'static> WorkerBuilder<S> {
             layers: Layers::default(),
             hooks: Hooks::default(),
             events: Events::default(),
+            shared: Shared::default(),
         }
     }
 
@@ -398,6 +401,11 @@ impl<S: Send + Sync + 'static> WorkerBuilder<S> {
         Box::pin(running.until(stop, immediate, &queues)).await
     }
 
+    /// Returns the handle of the database that this worker works.
+    pub fn engine(&self) -> &Leasehold {
+        &self.engine
+    }
+
     /// Returns the queues to work, with their slots.
     pub(super) fn queues(&self) -> Vec<(String, usize)> {
         let mut queues = self.queues.clone();
@@ -451,7 +459,7 @@ impl<S: Send + Sync + 'static> WorkerBuilder<S> {
         self.queue_of.iter().find(|(_, queue)| !is_worked(queue))
     }
 
-    fn check(&self, queues: &[(String, usize)]) -> Result<(), WorkerError> {
+    pub(super) fn check(&self, queues: &[(String, usize)]) -> Result<(), WorkerError> {
         let config = |text: String| Err(WorkerError::Config(text));
         if self.runs_no_jobs {
             let alone = queues.is_empty() && self.runners.is_empty() && self.housekeeping.is_some();

@@ -20,8 +20,9 @@ use super::lease_table::{Execution, SharedGuard};
 use super::run::Executor;
 use super::sleep::Sleep;
 use super::slots::Slots;
+use super::slots::pool::LATE;
 use super::wakes::Wakes;
-use crate::backoff::RECONNECT;
+use crate::backoff::{RECONNECT, Waits};
 use crate::error::CallError;
 use crate::events::Event;
 use crate::link::Links;
@@ -79,14 +80,18 @@ impl ClaimLoop {
                 () = stop.cancelled() => break,
                 solo_lock = self.executor.join() => solo_lock,
             };
-            let up_to = self.slots.room().min(self.claim_size);
+            let reserved = self.slots.reserve(self.claim_size);
+            let up_to = reserved.jobs;
             if up_to == 0 {
-                // Handlers became slow since the loop waited for room.
+                // Handlers became slow since the loop waited for room, or another database has the slots.
                 continue;
             }
             let (began, reach) = (Instant::now(), cursors.reach(Instant::now()));
             let found = self.read(&mut cursors, reach, up_to, solo_lock).await;
             self.note(&found, began.elapsed());
+            self.slots.note_claim(found.as_ref().is_ok_and(|count| *count >= up_to));
+            drop(reserved);
+            let failed = found.is_err();
             let pause = match found {
                 Ok(0) => {
                     backoff.reset();
@@ -109,6 +114,26 @@ impl ClaimLoop {
                 () = stop.cancelled() => break,
                 () = tokio::time::sleep(pause) => {}
                 () = self.notifier.notified() => {}
+            }
+            if failed && self.slots.is_shared() {
+                self.until_it_replies(&stop, &mut backoff).await;
+            }
+        }
+    }
+
+    /// Waits until the database replies again, without a slot: one that hangs must not take slots from the other
+    /// databases of the fleet with each retry.
+    async fn until_it_replies(&self, stop: &CancellationToken, backoff: &mut Waits) {
+        loop {
+            let asking = self.claimer();
+            let error = match stop.run_until_cancelled(asking.now()).await {
+                Some(Err(error)) => error,
+                Some(Ok(_)) | None => return,
+            };
+            self.executor.engine.process().failed("claim", &error);
+            let pause = tokio::time::sleep(backoff.next_wait());
+            if stop.run_until_cancelled(pause).await.is_none() {
+                return;
             }
         }
     }
@@ -135,6 +160,25 @@ impl ClaimLoop {
         }
     }
 
+    /// Waits for a claim. In a fleet a late one lets the lock go, so that a job of another database can run alone
+    /// although this database hangs; its jobs then wait for the lock.
+    async fn under_lock<T>(
+        &self,
+        claiming: impl Future<Output = T>,
+        solo_lock: SharedGuard,
+    ) -> (T, SharedGuard) {
+        if !self.slots.is_shared() {
+            return (claiming.await, solo_lock);
+        }
+        let mut claiming = std::pin::pin!(claiming);
+        if let Ok(claimed) = tokio::time::timeout(LATE, &mut claiming).await {
+            return (claimed, solo_lock);
+        }
+        drop(solo_lock);
+        let claimed = claiming.await;
+        (claimed, self.executor.join().await)
+    }
+
     /// Returns how long to sleep after a claim that found nothing.
     async fn pause(&self, sleep: &mut Sleep, cursors: &Cursors) -> Duration {
         let lanes = cursors.lanes();
@@ -153,7 +197,7 @@ impl ClaimLoop {
         }
     }
 
-    /// Claims up to so many jobs and starts them. Returns how many.
+    /// Claims up to `up_to` jobs and starts them. Returns how many.
     async fn read(
         &self,
         cursors: &mut Cursors,
@@ -161,7 +205,9 @@ impl ClaimLoop {
         up_to: usize,
         solo_lock: SharedGuard,
     ) -> Result<usize, CallError> {
-        let (claims, complete) = self.claim_shares(cursors, reach, up_to).await?;
+        let claiming = self.claim_shares(cursors, reach, up_to);
+        let (claimed, solo_lock) = self.under_lock(claiming, solo_lock).await;
+        let (claims, complete) = claimed?;
         let jobs: Vec<_> = claims.iter().flat_map(Claims::jobs).collect();
         let count = jobs.len();
         let as_of = claims.last().and_then(|last| last.as_of);

@@ -46,6 +46,8 @@ pub(crate) struct LeaseShared {
     pub(crate) transactions: Option<Arc<TransactionPool>>,
     /// The layers of the worker; `None` without any.
     pub(crate) layers: Option<Arc<Layers>>,
+    /// No other job may run in the process.
+    pub(crate) runs_alone: bool,
     pub(crate) end: LeaseEnd,
 }
 
@@ -156,6 +158,17 @@ impl Attempt {
         self.aborted.notified().await;
     }
 
+    /// Waits until the lease is lost.
+    pub(crate) async fn lost(&self) {
+        loop {
+            let stopped = self.stopped.notified();
+            if self.stop_reason() == Some(StopReason::LeaseLost) {
+                return;
+            }
+            stopped.await;
+        }
+    }
+
     /// Returns true to the one caller that may decide how the attempt ends.
     pub(crate) fn decide(&self) -> bool {
         !self.decided.swap(true, Ordering::SeqCst)
@@ -180,7 +193,8 @@ impl Ctx {
     ) -> Self {
         // Nothing renews the lease of such an attempt, and nothing watches its end.
         let end = LeaseEnd::new(Instant::now(), Duration::MAX);
-        let shared = LeaseShared { engine, queue, transactions: None, layers: None, end };
+        let shared =
+            LeaseShared { engine, queue, transactions: None, layers: None, runs_alone: false, end };
         Self(Arc::new(Attempt::new(job, Arc::new(shared), run_limit)))
     }
 
@@ -203,6 +217,11 @@ impl Ctx {
     /// Returns the queue of the job.
     pub fn queue(&self) -> &str {
         &self.0.shared.queue
+    }
+
+    /// Returns the name of the job's database in its fleet; `None` outside of a fleet.
+    pub fn database(&self) -> Option<&str> {
+        self.0.shared.engine.name()
     }
 
     /// Returns the tag of the job; empty if it has none.
@@ -295,7 +314,7 @@ impl Ctx {
 
     /// Returns the same text in every attempt of this job: an idempotency key for outside systems.
     pub fn outside_key(&self, step: &str) -> String {
-        format!("leasehold:{}:{}:{step}", self.0.shared.engine.system_id(), self.id())
+        format!("leasehold:{}:{}:{step}", self.0.shared.engine.identity_text(), self.id())
     }
 
     /// Returns why the handler should stop, if it should.

@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::{Notify, oneshot};
 use tokio_postgres::types::Type;
 use tokio_util::sync::CancellationToken;
+use tracing::Instrument;
 
 use super::context::StopReason;
 use super::decisions::Decision;
@@ -63,6 +64,7 @@ pub(crate) fn start(
     stop: CancellationToken,
 ) -> std::io::Result<oneshot::Receiver<String>> {
     let (ended, on_end) = oneshot::channel();
+    let span = tracing::Span::current();
     std::thread::Builder::new().name("leasehold-keeper".into()).spawn(move || {
         let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
             Ok(runtime) => runtime,
@@ -71,7 +73,7 @@ pub(crate) fn start(
                 return;
             }
         };
-        runtime.block_on(keeper().run(stop));
+        runtime.block_on(keeper().run(stop).instrument(span));
         let _ = ended.send(String::new());
     })?;
     Ok(on_end)

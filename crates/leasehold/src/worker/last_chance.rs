@@ -10,7 +10,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::claim_loop::ClaimLoop;
-use super::lease_table::Execution;
+use super::lease_table::{Execution, SoloGuard};
+use super::slots::pool::LATE;
 use crate::backoff::{Backoff, Jitter, Waits};
 use crate::error::CallError;
 
@@ -79,12 +80,37 @@ impl ClaimLoop {
             () = self.executor.stop.cancelled() => return Ok(false),
         };
         turn.is_alone();
-        let claimed = self.claim(async |claimer, id| claimer.claim_last_chance(id).await).await;
+        let claiming = self.claim(async |claimer, id| claimer.claim_last_chance(id).await);
+        let (claimed, solo) = self.claim_alone(claiming, solo, turn.wait).await;
         // Otherwise a job that the server refuses would keep the queue from its other jobs.
         let claims = claimed.inspect_err(|_| turn.in_vain())?;
         // One statement claims one job.
         let Some(claim) = claims.leases.into_iter().next() else { return Ok(false) };
-        self.start(claim, Execution::Solo(solo));
+        match solo {
+            Some(solo) => self.start(claim, Execution::Solo(solo)),
+            None => self.executor.release_claim(claim, &self.slots),
+        }
         Ok(true)
+    }
+
+    /// Waits for the claim. In a fleet a late one lets the lock go, because the jobs of all databases wait for it.
+    /// Without the lock the job must not run.
+    async fn claim_alone<T>(
+        &self,
+        claiming: impl Future<Output = T>,
+        solo: SoloGuard,
+        wait: Duration,
+    ) -> (T, Option<SoloGuard>) {
+        if !self.slots.is_shared() {
+            return (claiming.await, Some(solo));
+        }
+        let mut claiming = std::pin::pin!(claiming);
+        if let Ok(claimed) = tokio::time::timeout(LATE, &mut claiming).await {
+            return (claimed, Some(solo));
+        }
+        drop(solo);
+        let claimed = claiming.await;
+        let locking = Arc::clone(&self.executor.solo_lock).write_owned();
+        (claimed, tokio::time::timeout(wait, locking).await.ok())
     }
 }

@@ -38,7 +38,7 @@ struct HeldLease {
     lost: bool,
     /// Released when the end of the job is recorded, not when its handler returns: a process that died
     /// in between would count against a job that is finished.
-    _solo: Option<SoloGuard>,
+    solo: Option<SoloGuard>,
 }
 
 impl LeaseTable {
@@ -58,7 +58,7 @@ impl LeaseTable {
     ) {
         let left = attempts.len();
         let lost = false;
-        let held = HeldLease { attempts, left, lease, renewed_at, shared, lost, _solo: solo };
+        let held = HeldLease { attempts, left, lease, renewed_at, shared, lost, solo };
         self.leases().insert(generation, held);
     }
 
@@ -70,6 +70,13 @@ impl LeaseTable {
             if held.left == 0 {
                 leases.remove(&generation);
             }
+        }
+    }
+
+    /// Lets other jobs of the process start beside a job that ran alone, although its end is not recorded.
+    pub(crate) fn let_go(&self, generation: Generation) {
+        if let Some(held) = self.leases().get_mut(&generation) {
+            held.solo = None;
         }
     }
 

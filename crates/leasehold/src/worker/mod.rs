@@ -20,6 +20,7 @@ mod claim_loop;
 mod context;
 mod decisions;
 mod finisher;
+mod fleet;
 mod handler;
 mod hooks;
 mod idle;
@@ -45,6 +46,7 @@ pub(crate) mod wakes;
 
 pub use builder::WorkerBuilder;
 pub use context::{Ctx, StopReason};
+pub use fleet::FleetWorker;
 pub use handler::{FromAttempt, FromRef, Handler, IntoManyResult, ManyHandler, ManyItem, State};
 pub use hooks::FinishedJob;
 pub use idle::FinishedCounts;

@@ -19,18 +19,21 @@ use futures_util::FutureExt;
 use tokio::sync::RwLock;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
+use tracing::Instrument;
 
 use super::context::{Attempt, LeaseEnd, LeaseShared, StopReason};
 use super::decisions::{Decisions, Ends};
 use super::handler::{Registered, Runner};
 use super::layer::Layers;
-use super::lease_table::{Execution, LeaseTable, SharedGuard};
+use super::lease_table::{Execution, LeaseTable, SharedGuard, SoloGuard};
 use super::outcome::JobError;
 use super::registry::WorkerStats;
+use super::slots::pool::LATE;
 use super::slots::{Slots, Turn, Work};
 use super::transaction::TransactionPool;
 use crate::engine::Leasehold;
 use crate::events::{Event, Events};
+use crate::job::Generation;
 use crate::queue::claim::Claim;
 use crate::queue::finish::Transition;
 
@@ -45,6 +48,8 @@ pub(crate) struct Executor {
     pub(crate) tasks: TaskTracker,
     /// The keeper starts tasks too, from a runtime of its own.
     pub(crate) runtime: tokio::runtime::Handle,
+    /// What every log line of this worker carries: the database of a fleet.
+    pub(crate) span: tracing::Span,
     pub(crate) stop: CancellationToken,
     /// Claims hold this for reading from before they are sent until their last job ended. A job on its
     /// last chance runs alone: its lease holds this for writing until its end is recorded.
@@ -63,16 +68,32 @@ impl Executor {
     /// Adds the claim's jobs to the lease table and starts them, or lets them wait for a slot. After the stop,
     /// they are released instead.
     pub(crate) fn start(self: &Arc<Self>, claim: Claim, slots: &Arc<Slots>, execution: Execution) {
-        let Claim { generation, jobs, lease, run_limit, asked_at } = claim;
         let (solo_lock, solo) = match execution {
             Execution::Shared(solo_lock) => (Some(solo_lock), None),
             Execution::Solo(solo) => (None, Some(solo)),
         };
+        let works = self.open(claim, slots, solo);
+        match slots.add(works, solo_lock) {
+            Ok(tasks) => (0..tasks).for_each(|_| self.spawn(slots)),
+            Err(attempts) => self.release(attempts),
+        }
+    }
+
+    /// Releases the job of a claim that came too late to run alone.
+    pub(super) fn release_claim(&self, claim: Claim, slots: &Slots) {
+        let works = self.open(claim, slots, None);
+        self.release(works.into_iter().flat_map(Work::into_attempts).collect());
+    }
+
+    /// Adds the jobs of a claim to the lease table. Returns what runs together.
+    fn open(&self, claim: Claim, slots: &Slots, solo: Option<SoloGuard>) -> Vec<Work> {
+        let Claim { generation, jobs, lease, run_limit, asked_at } = claim;
         let shared = Arc::new(LeaseShared {
             engine: self.engine.clone(),
             queue: Arc::clone(&slots.queue),
             transactions: Some(Arc::clone(&self.transactions)),
             layers: self.layers.clone(),
+            runs_alone: solo.is_some(),
             end: LeaseEnd::new(asked_at, lease),
         });
         let mut attempts = Vec::with_capacity(jobs.len());
@@ -95,7 +116,7 @@ impl Executor {
             match registered.map(|known| &known.runner) {
                 Some(Runner::Many { jobs, .. }) => {
                     // More than there are slots would never start.
-                    let most = jobs.most().min(slots.total());
+                    let most = jobs.most().min(slots.together());
                     let together = (Arc::clone(&attempt.job.name), jobs.group(&attempt));
                     let waiting = batches.entry(together).or_default();
                     waiting.push(attempt);
@@ -108,10 +129,7 @@ impl Executor {
         }
         works.extend(batches.into_values().filter(|rest| !rest.is_empty()).map(Work::Many));
         self.lease_table.open(generation, shared, attempts, lease, asked_at, solo);
-        match slots.add(works, solo_lock) {
-            Ok(tasks) => (0..tasks).for_each(|_| self.spawn(slots)),
-            Err(attempts) => self.release(attempts),
-        }
+        works
     }
 
     /// Releases jobs that wait for a slot of a worker that stops.
@@ -126,7 +144,15 @@ impl Executor {
     /// Starts a task that runs jobs of a queue.
     pub(super) fn spawn(self: &Arc<Self>, slots: &Arc<Slots>) {
         let running = Arc::clone(self).run_jobs(Turn::new(slots), Arc::clone(slots));
-        self.tasks.spawn_on(running, &self.runtime);
+        self.tasks.spawn_on(running.instrument(self.span.clone()), &self.runtime);
+    }
+
+    /// Starts tasks for jobs that wait, whenever another database of the fleet leaves slots to them.
+    pub(super) async fn start_given(self: Arc<Self>, slots: Arc<Slots>) {
+        loop {
+            let tasks = slots.given_slots().await;
+            (0..tasks).for_each(|_| self.spawn(&slots));
+        }
     }
 
     /// Waits until no job is on its last chance, and none waits to run alone.
@@ -145,18 +171,20 @@ impl Executor {
                 if ends.is_empty() {
                     return;
                 }
-                ends.send().await;
+                submit(&mut turn, &mut ends).await;
                 continue;
             };
             let started = Instant::now();
             match work {
-                Work::One(attempt) => self.run_one(attempt, &slots, &mut ends).await,
-                Work::Many(attempts) => self.run_many(attempts, &slots, &mut ends).await,
+                Work::One(attempt) => self.run_one(attempt, &mut turn, &slots, &mut ends).await,
+                Work::Many(attempts) => {
+                    self.run_many(attempts, &mut turn, &slots, &mut ends).await;
+                }
             }
             let now = Instant::now();
             took = Some(now.saturating_duration_since(started));
             if ends.is_full() || now.saturating_duration_since(began) >= LONGEST_TURN {
-                ends.send().await;
+                submit(&mut turn, &mut ends).await;
                 tokio::task::yield_now().await;
                 began = Instant::now();
             }
@@ -166,6 +194,7 @@ impl Executor {
     async fn run_one(
         self: &Arc<Self>,
         attempt: Arc<Attempt>,
+        turn: &mut Turn,
         slots: &Arc<Slots>,
         ends: &mut Ends<'_>,
     ) {
@@ -177,8 +206,12 @@ impl Executor {
             return self.decide(attempt, Transition::Release, ends);
         };
         let running = AssertUnwindSafe(run(Arc::clone(&attempt))).catch_unwind();
-        let running = tracing::Instrument::instrument(running, span(&attempt));
-        let outcome = self.finish_or(running, attempt.aborted(), slots, ends).await;
+        let running = running.instrument(span(&attempt));
+        let stopping = (attempt.aborted(), attempt.lost());
+        let outcome = self.finish_or(running, stopping, turn, slots, ends).await;
+        if attempt.shared.runs_alone && slots.is_shared() {
+            self.let_go_soon(attempt.job.generation);
+        }
         // Otherwise the keeper or the stop has decided how the attempt ends.
         if let Some(outcome) = outcome {
             let transition = outcome.unwrap_or_else(|panic| after_panic(&*panic));
@@ -186,9 +219,20 @@ impl Executor {
         }
     }
 
+    /// In a fleet, lets the jobs of the other databases start [`LATE`] after the handler of a job that ran alone,
+    /// although its end may not be recorded yet: its database may be down for long.
+    fn let_go_soon(&self, generation: Generation) {
+        let lease_table = Arc::clone(&self.lease_table);
+        tokio::spawn(async move {
+            tokio::time::sleep(LATE).await;
+            lease_table.let_go(generation);
+        });
+    }
+
     async fn run_many(
         self: &Arc<Self>,
         attempts: Vec<Arc<Attempt>>,
+        turn: &mut Turn,
         slots: &Arc<Slots>,
         ends: &mut Ends<'_>,
     ) {
@@ -199,17 +243,20 @@ impl Executor {
                 Err(transition) => self.decide(attempt, transition, ends),
             }
         }
-        let Some(Runner::Many { run, .. }) =
-            starting.first().and_then(|attempt| self.runner(attempt))
-        else {
-            return;
-        };
+        let Some(first) = starting.first() else { return };
+        let Some(Runner::Many { run, .. }) = self.runner(first) else { return };
         let running = AssertUnwindSafe(run(starting.clone())).catch_unwind();
         let aborted = async {
             let each = starting.iter().map(|attempt| Box::pin(attempt.aborted()));
             futures_util::future::select_all(each).await;
         };
-        let Some(outcome) = self.finish_or(running, aborted, slots, ends).await else { return };
+        // The jobs of one claim have one lease.
+        let stopping = (aborted, first.lost());
+        let outcome = self.finish_or(running, stopping, turn, slots, ends).await;
+        if first.shared.runs_alone && slots.is_shared() {
+            self.let_go_soon(first.job.generation);
+        }
+        let Some(outcome) = outcome else { return };
         let transitions =
             outcome.unwrap_or_else(|panic| starting.iter().map(|_| after_panic(&*panic)).collect());
         for (attempt, transition) in starting.into_iter().zip(transitions) {
@@ -218,11 +265,14 @@ impl Executor {
     }
 
     /// Runs a handler to its end, or until it is aborted. Most short handlers end at the first poll; when one
-    /// does not, another task runs the jobs behind it, and the ends before it need not wait for it.
+    /// does not, another task runs the jobs behind it, and the ends before it need not wait for it. When its lease
+    /// is lost meanwhile, its slot is free for the other databases of a fleet: a handler that hangs with its
+    /// database may run for long.
     async fn finish_or<T>(
         self: &Arc<Self>,
         running: impl Future<Output = T>,
-        aborted: impl Future<Output = ()>,
+        (aborted, lost): (impl Future<Output = ()>, impl Future<Output = ()>),
+        turn: &mut Turn,
         slots: &Arc<Slots>,
         ends: &mut Ends<'_>,
     ) -> Option<T> {
@@ -234,6 +284,15 @@ impl Executor {
             self.spawn(slots);
         }
         let finishing = async {
+            let mut aborted = pin!(aborted);
+            if slots.is_shared() {
+                tokio::select! {
+                    biased;
+                    () = &mut aborted => return None,
+                    outcome = &mut running => return Some(outcome),
+                    () = lost => turn.park(),
+                }
+            }
             tokio::select! {
                 biased;
                 () = aborted => None,
@@ -279,6 +338,17 @@ impl Executor {
         }
         ends.push(attempt, transition);
     }
+}
+
+/// Submits ends. While the finisher can take none, the slots are free for the other databases of a fleet: one that
+/// cannot record ends must not keep them.
+async fn submit(turn: &mut Turn, ends: &mut Ends<'_>) {
+    let mut sending = pin!(ends.send());
+    if let Poll::Ready(()) = futures_util::poll!(&mut sending) {
+        return;
+    }
+    turn.park();
+    sending.await;
 }
 
 /// Returns the span that every log line of an attempt carries. It has no kwargs, which may hold

@@ -1,5 +1,6 @@
 //! A running worker: starts its loops, and stops them so that nothing is lost.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,12 +9,14 @@ use tokio::sync::{Notify, RwLock};
 use tokio::task::AbortHandle;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
+use tracing::Instrument;
 
 use super::builder::WorkerBuilder;
 use super::context::StopReason;
 use super::decisions::Decisions;
 use super::hooks::RunningHooks;
 use super::service::{self, ServiceContext};
+use super::slots::pool::SlotPool;
 use super::slots::{ClaimAhead, Slots};
 use super::transaction::TransactionPool;
 use super::{claim_loop, finisher, handler, keeper, lease_table, registry, run, wakes};
@@ -31,6 +34,15 @@ use crate::schedule::Declared;
 /// time, so up to this number of queues none waits for another; beyond it, this many may be slow before
 /// one waits.
 const CLAIM_SESSIONS: usize = 16;
+
+/// What the databases of a fleet share. A worker of one database has its own.
+#[derive(Clone, Default)]
+pub(super) struct Shared {
+    /// The slots of each queue.
+    pub(super) slots: Arc<HashMap<String, Arc<SlotPool>>>,
+    /// See [`run::Executor`]: a job that runs alone does so in the whole process.
+    pub(super) solo_lock: Arc<RwLock<()>>,
+}
 
 /// A running worker.
 pub(super) struct Running {
@@ -72,8 +84,11 @@ impl Running {
             hides_errors,
             hooks,
             layers,
+            shared,
             ..
         } = builder;
+        // From here on a start that is dropped stops what it has started.
+        let stop_guard = stop.clone().drop_guard();
         let hooks = hooks.start(tokio::runtime::Handle::current());
         let database = engine.database().clone();
         if !runs_no_jobs && !queues.is_empty() {
@@ -86,6 +101,7 @@ impl Running {
             service.prepare(&context).await?;
         }
         let keeper_stop = CancellationToken::new();
+        let keeper_guard = keeper_stop.clone().drop_guard();
         let lease_table = Arc::new(lease_table::LeaseTable::default());
         let stats = Arc::new(registry::WorkerStats::default());
         let slots = queues.iter().map(|(_, slots)| slots).sum::<usize>();
@@ -123,7 +139,8 @@ impl Running {
         for (queue, slots) in &queues {
             let claim_size = queue_claim_size(&links, queue).await;
             let ahead = ClaimAhead { jobs: claim_ahead.jobs.min(claim_size), ..claim_ahead };
-            let slots = Slots::new(queue.as_str().into(), *slots, ahead, &waits, &stats);
+            let share = shared.slots.get(queue).map(|pool| pool.join(*slots));
+            let slots = Slots::new(queue.as_str().into(), *slots, share, ahead, &waits, &stats);
             worked.push((Arc::new(slots), claim_size));
         }
         let slots_of = || worked.iter().map(|(slots, _)| Arc::clone(slots)).collect::<Vec<_>>();
@@ -136,8 +153,9 @@ impl Running {
             stats,
             tasks: TaskTracker::new(),
             runtime: tokio::runtime::Handle::current(),
+            span: tracing::Span::current(),
             stop: stop.clone(),
-            solo_lock: Arc::new(RwLock::new(())),
+            solo_lock: Arc::clone(&shared.solo_lock),
             transactions: Arc::new(transactions),
             layers: layers.shared(),
             hides_errors,
@@ -154,14 +172,18 @@ impl Running {
                 executor: Arc::downgrade(&executor),
             },
         };
-        let keeper_ended = keeper::start(move || keeper, keeper_stop.clone())
+        let keeper_ended = keeper::start(move || keeper, keeper_stop)
             .map_err(|error| WorkerError::KeeperStopped(error.to_string()))?;
-        let finisher = tokio::spawn(finishing);
+        let finisher = tokio::spawn(finishing.in_current_span());
 
         let loops = TaskTracker::new();
         let wakes = Arc::new(wakes::Wakes::new(Arc::clone(&notifiers)));
         for (slots, claim_size) in &worked {
             engine.process().works(slots);
+            if slots.is_shared() {
+                let starting = Arc::clone(&executor).start_given(Arc::clone(slots));
+                loops.spawn(stop.clone().run_until_cancelled_owned(starting));
+            }
             let claiming = claim_loop::ClaimLoop {
                 queue: Arc::clone(&slots.queue),
                 worker: Arc::clone(&worker),
@@ -174,7 +196,7 @@ impl Running {
                 wakes: Arc::clone(&wakes),
                 notifier: notifiers.get(&*slots.queue).cloned().unwrap_or_default(),
             };
-            loops.spawn(claiming.run(stop.clone()));
+            loops.spawn(claiming.run(stop.clone()).in_current_span());
         }
         if !database.is_pooled() {
             let listening = wakes::Listening {
@@ -183,22 +205,23 @@ impl Running {
                 process: Arc::clone(engine.process()),
                 stop: stop.clone(),
             };
-            loops.spawn(listening.run(events.clone()));
+            loops.spawn(listening.run(events.clone()).in_current_span());
         }
         // Tracked with the handlers: what a service has begun may end within the grace.
-        let run_service = |one| executor.tasks.spawn(service::run(one, context.clone()));
+        let run_service =
+            |one| executor.tasks.spawn(service::run(one, context.clone()).in_current_span());
         let services = services.into_iter().map(|one| run_service(one).abort_handle()).collect();
         if let Some(config) = housekeeping {
             let keeper = Housekeeper::new(engine, config, schedules, events, notifiers);
-            loops.spawn(keeper.run(stop.clone()));
+            loops.spawn(keeper.run(stop.clone()).in_current_span());
         }
         loops.close();
         let queues = slots_of();
         Ok(Self {
             executor,
             queues,
-            stop: stop.drop_guard(),
-            keeper_stop: keeper_stop.drop_guard(),
+            stop: stop_guard,
+            keeper_stop: keeper_guard,
             keeper_ended,
             loops,
             services,
@@ -240,7 +263,9 @@ impl Running {
             self.executor.release(slots.close());
         }
         self.executor.tasks.close();
-        self.loops.wait().await;
+        // A claim on a database that hangs is asked for a few times more: no longer than handlers may run.
+        let longest = self.grace.saturating_add(self.executor.engine.call_timeout());
+        let _ = tokio::time::timeout(longest, self.loops.wait()).await;
         if !at_once {
             tokio::select! {
                 () = self.executor.tasks.wait() => {}

@@ -29,6 +29,7 @@ mod expiry;
 mod faults;
 mod finish;
 mod fixture;
+mod fleet;
 mod history;
 mod housekeeping;
 mod interleave;

@@ -1,4 +1,5 @@
-//! The slots of one queue: the jobs that run in them, and the claimed jobs that wait for one.
+//! The slots of one queue: the jobs that run in them, and the claimed jobs that wait for one. The databases of a
+//! fleet share slots: see [`pool`].
 //!
 //! # Invariants
 //! - At most `total` jobs run at a time, and they start in the order in which they were claimed.
@@ -13,6 +14,8 @@
 //! - Every task that runs jobs is blocked by its handler while slots are free: the keeper, on its own thread,
 //!   starts further tasks.
 
+pub(super) mod pool;
+
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -23,6 +26,7 @@ use tokio::sync::Notify;
 use super::context::Attempt;
 use super::lease_table::SharedGuard;
 use super::registry::WorkerStats;
+use pool::{Freed, LATE, Share};
 
 /// Jobs that are claimed ahead start within this time if handlers stay as fast as they were.
 const DRAIN_WITHIN: Duration = Duration::from_millis(5);
@@ -56,7 +60,7 @@ impl Work {
         }
     }
 
-    fn into_attempts(self) -> Vec<Arc<Attempt>> {
+    pub(super) fn into_attempts(self) -> Vec<Arc<Attempt>> {
         match self {
             Self::One(attempt) => vec![attempt],
             Self::Many(attempts) => attempts,
@@ -75,10 +79,12 @@ struct Waiting {
 pub(crate) struct Slots {
     pub(crate) queue: Arc<str>,
     total: usize,
+    /// What it may use of the slots of a fleet; `None`: all of them.
+    share: Option<Share>,
     ahead: ClaimAhead,
     inside: Mutex<Inside>,
     /// Wakes the claim loop when as many jobs are gone as it waits for.
-    room: Notify,
+    room: Arc<Notify>,
     /// Wakes the keeper when jobs wait.
     waits: Arc<Notify>,
     stats: Arc<WorkerStats>,
@@ -93,7 +99,7 @@ struct Inside {
     /// How often a task took work, and that number when the keeper looked last.
     taken: u64,
     taken_before: u64,
-    /// The claim loop waits until there is room for so many jobs.
+    /// The claim loop waits until there is room for this many jobs.
     wanted_room: Option<usize>,
     speed: Speed,
     /// The worker stops: nothing may wait any more.
@@ -139,28 +145,14 @@ impl Inside {
         self.running + self.waiting_jobs
     }
 
-    /// Returns how many jobs may be claimed and not ended.
-    fn capacity(&self, total: usize, ahead: ClaimAhead) -> usize {
-        total + self.speed.drain(total).min(ahead.jobs)
-    }
-
-    fn room(&self, total: usize, ahead: ClaimAhead) -> usize {
-        if self.closed {
-            return 0;
-        }
-        self.capacity(total, ahead).saturating_sub(self.outstanding())
-    }
-
-    fn next_fits(&self, total: usize) -> bool {
+    /// Returns how many jobs the next work has.
+    fn next_jobs(&self) -> Option<usize> {
         let next = self.waiting.front().and_then(|front| front.works.as_slice().first());
-        next.is_some_and(|work| self.running + work.jobs() <= total)
+        next.map(Work::jobs)
     }
 
-    /// Takes the next work if the free slots are enough for it.
-    fn take(&mut self, total: usize, solo_lock: &mut Option<SharedGuard>) -> Option<Work> {
-        if !self.next_fits(total) {
-            return None;
-        }
+    /// Removes the next work, to run it.
+    fn take(&mut self, solo_lock: &mut Option<SharedGuard>) -> Option<Work> {
         let front = self.waiting.front_mut()?;
         let work = front.works.next()?;
         let is_same = match (&front.solo_lock, &*solo_lock) {
@@ -180,11 +172,10 @@ impl Inside {
         Some(work)
     }
 
-    /// Returns how many tasks to start for what waits and has a slot: one for so many jobs.
-    fn missing_tasks(&mut self, total: usize, per_task: usize) -> usize {
+    /// Returns how many tasks to start for what waits and has one of `free` slots: one per `per_task` jobs.
+    fn missing_tasks(&mut self, free: usize, per_task: usize) -> usize {
         let works: usize = self.waiting.iter().map(|waiting| waiting.works.as_slice().len()).sum();
-        let tasks = works.min(total.saturating_sub(self.running)).div_ceil(per_task);
-        let missing = tasks.saturating_sub(self.starting);
+        let missing = works.min(free).div_ceil(per_task).saturating_sub(self.starting);
         self.starting += missing;
         missing
     }
@@ -215,9 +206,10 @@ impl Inside {
 
 impl Slots {
     /// `waits` wakes the keeper; the queues of a worker share it.
-    pub(crate) fn new(
+    pub(super) fn new(
         queue: Arc<str>,
         total: usize,
+        share: Option<Share>,
         ahead: ClaimAhead,
         waits: &Arc<Notify>,
         stats: &Arc<WorkerStats>,
@@ -234,8 +226,9 @@ impl Slots {
             closed: false,
         };
         let (waits, stats) = (Arc::clone(waits), Arc::clone(stats));
-        let (inside, room) = (Mutex::new(inside), Notify::new());
-        Self { queue, total, ahead, inside, room, waits, stats }
+        let room = share.as_ref().map(|share| Arc::clone(&share.room)).unwrap_or_default();
+        let inside = Mutex::new(inside);
+        Self { queue, total, share, ahead, inside, room, waits, stats }
     }
 
     pub(crate) fn total(&self) -> usize {
@@ -252,33 +245,107 @@ impl Slots {
         self.inside.lock().waiting_jobs
     }
 
+    /// Returns true if the databases of a fleet share the slots.
+    pub(super) fn is_shared(&self) -> bool {
+        self.share.is_some()
+    }
+
+    /// Returns the most jobs that can run together in one handler.
+    pub(super) fn together(&self) -> usize {
+        self.share.as_ref().map_or(self.total, |share| share.together().min(self.total))
+    }
+
+    /// Returns how many of the jobs that wait can start now.
+    fn free(&self, inside: &Inside) -> usize {
+        match &self.share {
+            None => self.total.saturating_sub(inside.running),
+            Some(share) => share.startable(),
+        }
+    }
+
+    /// Returns how many jobs may be claimed now: as many as there are slots without a job, and those to claim ahead.
+    fn room_of(&self, inside: &Inside) -> usize {
+        if inside.closed {
+            return 0;
+        }
+        let (slots, free) = match &self.share {
+            None => (self.total, self.total.saturating_sub(inside.running)),
+            Some(share) => share.available(),
+        };
+        let ahead = inside.speed.drain(slots).min(self.ahead.jobs);
+        (free + ahead).saturating_sub(inside.waiting_jobs)
+    }
+
     /// Returns how many jobs may be claimed and not ended: the slots, and what is claimed ahead.
-    pub(crate) fn capacity(&self) -> usize {
-        self.inside.lock().capacity(self.total, self.ahead)
+    pub(super) fn capacity(&self) -> usize {
+        let inside = self.inside.lock();
+        inside.outstanding() + self.room_of(&inside)
     }
 
     /// Returns how many jobs may be claimed now.
-    pub(crate) fn room(&self) -> usize {
-        self.inside.lock().room(self.total, self.ahead)
+    pub(super) fn room(&self) -> usize {
+        self.room_of(&self.inside.lock())
     }
 
-    /// Waits until there is room for so many jobs. One task at a time may wait.
-    pub(crate) async fn until_room(&self, jobs: usize) {
+    /// Waits until there is room for `jobs` jobs. One task at a time may wait.
+    pub(super) async fn until_room(&self, jobs: usize) {
+        let _claims = self.share.as_ref().map(Claims::begin);
         loop {
             {
                 let mut inside = self.inside.lock();
-                if inside.room(self.total, self.ahead) >= jobs {
+                if self.room_of(&inside) >= jobs {
                     inside.wanted_room = None;
                     return;
                 }
                 inside.wanted_room = Some(jobs);
             }
-            self.room.notified().await;
+            if self.share.is_some() {
+                // A late claim of another database gives its slots up without a notification.
+                let _ = tokio::time::timeout(LATE, self.room.notified()).await;
+            } else {
+                self.room.notified().await;
+            }
         }
     }
 
+    /// Returns how many jobs to claim now, at most `most`. In a fleet it reserves slots for them.
+    pub(super) fn reserve(&self, most: usize) -> Reserved<'_> {
+        let inside = self.inside.lock();
+        let jobs = self.room_of(&inside).min(most);
+        if let Some(share) = &self.share
+            && jobs > 0
+        {
+            share.reserve(jobs);
+        }
+        Reserved { share: self.share.as_ref().filter(|_| jobs > 0), jobs }
+    }
+
+    /// Records whether the last claim took all that it was allowed to.
+    pub(super) fn note_claim(&self, took_all: bool) {
+        if let Some(share) = &self.share {
+            share.note_claim(took_all);
+        }
+    }
+
+    /// Tells the other databases of a fleet how many jobs wait.
+    fn note_waiting(&self, inside: &Inside) {
+        if let Some(share) = &self.share {
+            share.waits(inside.waiting_jobs);
+        }
+    }
+
+    /// Waits until another database of a fleet may have left a slot to jobs that wait here. Returns how many tasks
+    /// to start for them.
+    pub(super) async fn given_slots(&self) -> usize {
+        let Some(share) = &self.share else { return std::future::pending().await };
+        share.start.notified().await;
+        let mut inside = self.inside.lock();
+        let free = self.free(&inside);
+        inside.missing_tasks(free, 1)
+    }
+
     /// Adds claimed jobs. Returns how many tasks to start for them, or the jobs if nothing may wait any more.
-    pub(crate) fn add(
+    pub(super) fn add(
         &self,
         works: Vec<Work>,
         solo_lock: Option<SharedGuard>,
@@ -294,39 +361,44 @@ impl Slots {
             inside.waiting_jobs += works.iter().map(Work::jobs).sum::<usize>();
             let works = works.into_iter();
             inside.waiting.push_back(Waiting { since: Instant::now(), solo_lock, works });
+            self.note_waiting(&inside);
             let per_task = if inside.speed.is_instant() { PER_TASK } else { 1 };
-            inside.missing_tasks(self.total, per_task)
+            let free = self.free(&inside);
+            inside.missing_tasks(free, per_task)
         };
         self.waits.notify_one();
         Ok(tasks)
     }
 
     /// Returns whether a task is missing, because the caller's waits for its handler and other jobs have slots.
-    pub(crate) fn hand_over(&self) -> bool {
+    pub(super) fn hand_over(&self) -> bool {
         let mut inside = self.inside.lock();
-        let is_missing = inside.starting == 0 && inside.next_fits(self.total);
+        let is_missing = inside.starting == 0
+            && inside.next_jobs().is_some_and(|jobs| jobs <= self.free(&inside));
         inside.starting += usize::from(is_missing);
         is_missing
     }
 
     /// Returns how many tasks are missing although jobs have slots: all tasks that were started are blocked by
     /// their handlers, because none has taken work since the last call.
-    pub(crate) fn missing_tasks(&self) -> usize {
+    pub(super) fn missing_tasks(&self) -> usize {
         let mut inside = self.inside.lock();
         let is_stuck = inside.taken == inside.taken_before;
         inside.taken_before = inside.taken;
-        if is_stuck { inside.missing_tasks(self.total, 1) } else { 0 }
+        let free = self.free(&inside);
+        if is_stuck { inside.missing_tasks(free, 1) } else { 0 }
     }
 
     /// Removes the jobs that wait for a slot if the first of them has waited too long.
-    pub(crate) fn take_stalled(&self, now: Instant) -> Vec<Arc<Attempt>> {
+    pub(super) fn take_stalled(&self, now: Instant) -> Vec<Arc<Attempt>> {
         let mut inside = self.inside.lock();
-        let free = self.total.saturating_sub(inside.running);
         let waited = inside.waiting.front().map(|front| now.saturating_duration_since(front.since));
         let Some(waited) = waited.filter(|waited| *waited >= self.ahead.wait) else {
             return Vec::new();
         };
+        let free = self.free(&inside);
         let removed = inside.remove_waiting(free);
+        self.note_waiting(&inside);
         if !removed.is_empty() {
             inside.speed.stalled(waited);
         }
@@ -334,32 +406,67 @@ impl Slots {
     }
 
     /// Removes all jobs that wait. None may wait from now on.
-    pub(crate) fn close(&self) -> Vec<Arc<Attempt>> {
+    pub(super) fn close(&self) -> Vec<Arc<Attempt>> {
         let mut inside = self.inside.lock();
         inside.closed = true;
-        inside.remove_waiting(0)
+        let removed = inside.remove_waiting(0);
+        self.note_waiting(&inside);
+        removed
+    }
+}
+
+/// Marks the claim loop of a database as waiting until it is dropped.
+struct Claims<'a>(&'a Share);
+
+impl<'a> Claims<'a> {
+    fn begin(share: &'a Share) -> Self {
+        share.claims(true);
+        Self(share)
+    }
+}
+
+impl Drop for Claims<'_> {
+    fn drop(&mut self) {
+        self.0.claims(false);
+    }
+}
+
+/// What one claim may take. In a fleet the slots are reserved until it is dropped, or the claim is late.
+pub(super) struct Reserved<'a> {
+    share: Option<&'a Share>,
+    pub(super) jobs: usize,
+}
+
+impl Drop for Reserved<'_> {
+    fn drop(&mut self) {
+        if let Some(share) = self.share {
+            share.settle();
+        }
     }
 }
 
 /// The slots that one task holds while it runs jobs, one after the other.
-pub(crate) struct Turn {
+pub(super) struct Turn {
     slots: Arc<Slots>,
     held: usize,
+    /// The other databases of the fleet have the slots; see [`Share::park`].
+    parked: bool,
     solo_lock: Option<SharedGuard>,
     is_new: bool,
 }
 
 impl Turn {
-    pub(crate) fn new(slots: &Arc<Slots>) -> Self {
-        Self { slots: Arc::clone(slots), held: 0, solo_lock: None, is_new: true }
+    pub(super) fn new(slots: &Arc<Slots>) -> Self {
+        let slots = Arc::clone(slots);
+        Self { slots, held: 0, parked: false, solo_lock: None, is_new: true }
     }
 
     /// Frees the slots of the former work and takes the next. `took`: how long the handler of the former work
     /// ran. Without another work, `keeps` keeps the slots.
-    pub(crate) fn next(&mut self, took: Option<Duration>, keeps: bool) -> Option<Work> {
-        let slots = &*self.slots;
+    pub(super) fn next(&mut self, took: Option<Duration>, keeps: bool) -> Option<Work> {
         let before = self.held;
         let (work, wakes) = {
+            let slots = &*self.slots;
             let mut inside = slots.inside.lock();
             inside.starting = inside.starting.saturating_sub(usize::from(self.is_new));
             self.is_new = false;
@@ -367,44 +474,59 @@ impl Turn {
                 inside.speed.ran(took);
             }
             inside.running -= self.held;
-            let work = inside.take(slots.total, &mut self.solo_lock);
+            let next = inside.next_jobs();
+            let fits = match &slots.share {
+                None => next.is_some_and(|jobs| inside.running + jobs <= slots.total),
+                Some(share) => {
+                    let freed = Freed { slots: self.held, parked: self.parked };
+                    share.swap(freed, next, keeps)
+                }
+            };
+            let work = if fits { inside.take(&mut self.solo_lock) } else { None };
             match &work {
-                Some(work) => self.held = work.jobs(),
+                Some(work) => (self.held, self.parked) = (work.jobs(), false),
                 None if keeps => inside.running += self.held,
-                None => (self.held, self.solo_lock) = (0, None),
+                None => (self.held, self.parked, self.solo_lock) = (0, false, None),
             }
-            let wanted = inside.wanted_room;
-            let wakes = wanted.is_some_and(|jobs| inside.room(slots.total, slots.ahead) >= jobs);
+            let wakes = inside.wanted_room.is_some_and(|jobs| slots.room_of(&inside) >= jobs);
             if wakes {
                 inside.wanted_room = None;
             }
             (work, wakes)
         };
         if wakes {
-            slots.room.notify_one();
+            self.slots.room.notify_one();
         }
-        slots.stats.holds(before, self.held);
+        self.slots.stats.holds(before, self.held);
         work
+    }
+
+    /// In a fleet, leaves the slots to the other databases: this one is not done with the job, and may not be for
+    /// long. In a worker of one database it does nothing: there the slot is what keeps the worker from claiming more.
+    pub(super) fn park(&mut self) {
+        if let Some(share) = &self.slots.share
+            && !std::mem::replace(&mut self.parked, true)
+        {
+            share.park(self.held);
+        }
     }
 }
 
 impl Drop for Turn {
     /// Frees the slots of a task that ends in the middle of a job, too.
     fn drop(&mut self) {
-        if self.held > 0 || self.is_new {
-            self.next_nothing();
+        if self.held == 0 && !self.is_new {
+            return;
         }
-    }
-}
-
-impl Turn {
-    fn next_nothing(&mut self) {
         let slots = &*self.slots;
         {
             let mut inside = slots.inside.lock();
             inside.starting = inside.starting.saturating_sub(usize::from(self.is_new));
             inside.running -= self.held;
             inside.wanted_room = None;
+            if let Some(share) = &slots.share {
+                share.swap(Freed { slots: self.held, parked: self.parked }, None, false);
+            }
         }
         slots.room.notify_one();
         slots.stats.holds(self.held, 0);
