@@ -204,6 +204,7 @@ begin
     ('workers', 'started_at', 'When it started.'),
     ('workers', 'last_seen_at', 'When it last reported.'),
     ('workers', 'state', 'alive, draining, stopped, or dead: not seen for 30 s.'),
+    ('workers', 'claimed_ahead', 'How many jobs it had claimed, and no slot for, when it was last seen.'),
     ('schedules', 'name', 'Its name.'),
     ('schedules', 'cron', 'The pattern of its slots.'),
     ('schedules', 'zone', 'The time zone of the pattern.'),

@@ -51,7 +51,7 @@ begin
         leasehold.release, leasehold.finish_cancelled,
         leasehold_internal.explain_finish, leasehold_internal.reclaim_leases, leasehold_internal.reclaim,
         leasehold_internal.reclaim_waiting, leasehold_internal.reclaim_dead, leasehold.once_start,
-        leasehold.once_finish, leasehold.once_forget, leasehold_internal.register_worker,
+        leasehold.once_finish, leasehold.once_forget, leasehold_internal.register_worker, leasehold_internal.announce_worker,
         leasehold_internal.unregister_worker, leasehold_internal.begin_idle, leasehold_internal.end_idle,
         leasehold_internal.next_due
         to leasehold_worker;

@@ -54,7 +54,8 @@ select w.id, w.name, w.host, w.pid, w.version, w.queues, w.names, w.slots, w.bus
        case when w.stopped_at is not null then 'stopped'
             when w.last_seen_at < statement_timestamp() - interval '30 seconds' then 'dead'
             when w.draining_since is not null then 'draining'
-            else 'alive' end as state
+            else 'alive' end as state,
+       w.claimed_ahead
   from leasehold_internal.worker w;
 
 -- Each queue that has a row or a job, with its counts. `dead` leaves out the expired jobs, which

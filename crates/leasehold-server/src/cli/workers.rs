@@ -41,7 +41,10 @@ pub async fn run(command: Command, common: &Common) -> Result<ExitCode, Failure>
     out.list("workers", &rows, |rows| {
         let mut columns = Columns::new(&header(
             is_fleet,
-            &["NAME", "STATE", "HOST", "PID", "BUSY", "QUEUES", "STARTED", "SEEN", "VERSION"],
+            &[
+                "NAME", "STATE", "HOST", "PID", "BUSY", "AHEAD", "QUEUES", "STARTED", "SEEN",
+                "VERSION",
+            ],
         ));
         let ago = |at| now.map(|now| relative(at, now)).unwrap_or_default();
         for Row { database, row: worker } in rows {
@@ -51,6 +54,7 @@ pub async fn run(command: Command, common: &Common) -> Result<ExitCode, Failure>
                 worker.host.clone(),
                 worker.pid.to_string(),
                 format!("{}/{}", worker.busy, worker.slots),
+                worker.claimed_ahead.to_string(),
                 worker.queues.join(" "),
                 ago(worker.started_at),
                 ago(worker.last_seen_at),

@@ -162,6 +162,7 @@ pub struct Worker {
     pub queues: Vec<String>,
     pub slots: i32,
     pub busy: i32,
+    pub claimed_ahead: i32,
     pub started_at: Timestamp,
     pub last_seen_at: Timestamp,
 }

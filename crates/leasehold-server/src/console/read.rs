@@ -236,6 +236,7 @@ async fn workers(engine: &Leasehold, client: &Transaction<'_>) -> Result<Vec<Wor
         queues: worker.queues,
         slots: worker.slots,
         busy: worker.busy,
+        claimed_ahead: worker.claimed_ahead,
         started_at: worker.started_at,
         last_seen_at: worker.last_seen_at,
     };

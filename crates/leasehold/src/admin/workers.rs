@@ -78,6 +78,8 @@ pub struct WorkerInfo {
     pub slots: i32,
     /// How many jobs it runs.
     pub busy: i32,
+    /// How many jobs it has claimed, and no slot for.
+    pub claimed_ahead: i32,
     /// When it started.
     pub started_at: Timestamp,
     /// When it was seen last.
@@ -113,6 +115,7 @@ fn read(row: &tokio_postgres::Row) -> WorkerInfo {
         names: row.get("names"),
         slots: row.get("slots"),
         busy: row.get("busy"),
+        claimed_ahead: row.get("claimed_ahead"),
         started_at: row.get("started_at"),
         last_seen_at: row.get("last_seen_at"),
     }

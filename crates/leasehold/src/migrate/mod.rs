@@ -47,6 +47,11 @@ pub const MIGRATIONS: &[Migration] = &[
         sql: include_str!("../../migrations/0004_measure.sql"),
     },
     Migration { version: 5, name: "bounds", sql: include_str!("../../migrations/0005_bounds.sql") },
+    Migration {
+        version: 6,
+        name: "claimed_ahead",
+        sql: include_str!("../../migrations/0006_claimed_ahead.sql"),
+    },
 ];
 
 /// The SQL functions and views, in the order of their creation.

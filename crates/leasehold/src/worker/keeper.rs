@@ -161,7 +161,8 @@ impl Keeper {
                 next_tick = Instant::now() + TICK;
                 self.cancel_requests().await;
                 self.enforce_run_limits();
-                self.registration.beat(&self.link).await;
+                let claimed_ahead = self.waiting.queues.iter().map(|slots| slots.waiting()).sum();
+                self.registration.beat(&self.link, claimed_ahead).await;
             }
             let pause = self.lease_table.next_deadline(Instant::now()).unwrap_or(TICK).min(TICK);
             tokio::select! {

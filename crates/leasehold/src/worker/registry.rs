@@ -41,7 +41,8 @@ pub(crate) struct Registration {
 }
 
 impl Registration {
-    pub(crate) async fn beat(&self, link: &Link) {
+    /// `claimed_ahead`: how many jobs wait for a slot.
+    pub(crate) async fn beat(&self, link: &Link, claimed_ahead: usize) {
         let draining = self.stats.draining.load(Ordering::Relaxed);
         let now = Instant::now();
         let news = draining && !self.reported_draining.get();
@@ -52,10 +53,11 @@ impl Registration {
         let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
         let pid = i32::try_from(std::process::id()).unwrap_or(0);
         let busy = i32::try_from(self.stats.busy.load(Ordering::Relaxed)).unwrap_or(i32::MAX);
+        let claimed_ahead = i32::try_from(claimed_ahead).unwrap_or(i32::MAX);
         let version = env!("CARGO_PKG_VERSION");
         let beat = link
             .query(
-                "select leasehold_internal.register_worker($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)",
+                "select leasehold_internal.announce_worker($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)",
                 &[
                     (&self.id, Type::TEXT),
                     (&self.name, Type::TEXT),
@@ -66,6 +68,7 @@ impl Registration {
                     (&self.names, Type::TEXT_ARRAY),
                     (&self.slots, Type::INT4),
                     (&busy, Type::INT4),
+                    (&claimed_ahead, Type::INT4),
                     (&draining, Type::BOOL),
                 ],
             )

@@ -30,7 +30,7 @@ pub fn panel(workers: &[Worker], now: Timestamp) -> Markup {
                                 th scope="row" { (worker.name) " " span.hint { (worker.host) " · " (worker.pid) " · " (worker.version) } }
                                 td { span.badge.bad[worker.state == WorkerState::Dead] { (worker.state.as_str()) } }
                                 td { (worker.queues.join(", ")) }
-                                td.n { (worker.busy) " of " (worker.slots) }
+                                td.n { (worker.busy) " of " (worker.slots) @if worker.claimed_ahead > 0 { span.hint { " · " (worker.claimed_ahead) " claimed ahead" } } }
                                 td { (moment(worker.last_seen_at, now)) }
                                 td { (moment(worker.started_at, now)) }
                             }

@@ -136,6 +136,10 @@ async fn a38_jobs_that_wait_for_a_slot_are_bounded_shown_and_renewed() {
     // The claim loop has had all the time it needs for another claim.
     assert_eq!(count(&client, HELD).await, 1 + AHEAD);
     let metrics = engine.metrics().await;
+    let shown = format!(
+        "select count(*) from leasehold.workers where busy = 1 and claimed_ahead = {AHEAD}"
+    );
+    until("operators see them", async || count(&client, &shown).await == 1).await;
     for line in ["leasehold_worker_slots_busy{queue=\"default\"} 1", WAITING] {
         assert!(metrics.contains(line), "{line} is not in:\n{metrics}");
     }
