@@ -64,6 +64,7 @@ async fn drawing_of_a_job_has_every_function_that_changes_jobs() {
         "bury_late",
         "bury_rows",
         "cancel_rows",
+        "complete_rows",
         "reclaim_lease",
         "record_failure",
         "return_stray_rows",
