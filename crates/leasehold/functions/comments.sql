@@ -28,9 +28,9 @@ comment on function leasehold.claim is
 comment on function leasehold.recover_claim is
     'Returns the jobs that a claim without a reply took: the caller passed this claim_id to claim. No rows: it took none, or its lease has ended. Without this call the jobs wait until their lease runs out.';
 comment on function leasehold.renew is
-    'Lengthens leases by their own length from now. Returns one state per generation: ''renewed'', ''busy'' (locked; ask again), ''ended'' or ''lost''.';
+    'Renews leases: each ends its own length from now. Returns one state per generation: ''renewed'', ''busy'' (locked; ask again), ''ended'' or ''lost''.';
 comment on function leasehold.check_lease is
-    'Raises an error unless the caller still holds the job under this generation. Call it in a transaction that must not commit otherwise.';
+    'Raises an error unless the caller still holds the job under this generation. Call it in a transaction that must commit only while the lease holds.';
 comment on function leasehold.complete is
     'Completes a job. Returns false if the lease was lost; then nothing changes.';
 comment on function leasehold.complete_many is
@@ -70,7 +70,7 @@ comment on function leasehold.pause is
     'Pauses a queue: no claim takes its jobs, running jobs continue. A queue that does not exist yet is created, paused. Returns false if it is paused already.';
 comment on function leasehold.resume is 'Resumes a paused queue. Returns false if it is not paused.';
 comment on function leasehold.set_queue is
-    'Changes settings of a queue. Null leaves a setting as it is. Workers apply them at their next claim. Returns whether a setting changed.';
+    'Changes settings of a queue. Null leaves a setting as it is. Workers apply them at their next claim, a new claim size after a restart. Creates the settings of a queue that has none. Returns whether a setting changed.';
 comment on function leasehold.add_schedule is
     'Adds a schedule whose first slot is next_slot. A worker parses the pattern: add schedules by the library or by leasehold schedules add, which check every field and compute next_slot. Returns false if the name is taken, unless replace is true.';
 comment on function leasehold.pause_schedule is
@@ -168,7 +168,7 @@ begin
     ('jobs', 'errors', 'Its last ten failures, oldest first: at, attempt, worker, ms, error.'),
     ('jobs', 'note', 'Why a cancelled job was cancelled.'),
     ('jobs', 'trace_context', 'W3C traceparent of the producer. Null for finished jobs.'),
-    ('jobs', 'stored_in', 'job, dead_job or history. A condition on it keeps the planner from reading the others.'),
+    ('jobs', 'stored_in', 'job, dead_job or history. A query with a condition on it reads only that table.'),
     ('jobs', 'deferred', 'Whether it waits behind all jobs of its queue that are not deferred.'),
     ('queues', 'queue', 'Its name.'),
     ('queues', 'paused_at', 'Since when it is paused. Null: it is not.'),

@@ -18,7 +18,7 @@ begin
        or statement_timestamp() + lease not between statement_timestamp() + interval '1 second'
                                                 and statement_timestamp() + interval '7 days' then
         raise exception 'lease is %; it must be between 1 second and 7 days', lease
-            using errcode = 'LH002', hint = 'Leave it out for the lease of the queue.';
+            using errcode = 'LH002', constraint = 'LH002', hint = 'Leave it out for the lease of the queue.';
     end if;
     return lease;
 end $$;

@@ -19,8 +19,8 @@ its claim: together they are the [fence](glossary.md). A function that runs for 
 
 A role needs the rights for what it calls: `leasehold_producer` enqueues, by `enqueue`, `enqueue_many` or a plain
 INSERT without `returning`; `leasehold_worker` claims and finishes; `leasehold_housekeeper` runs `housekeep`;
-`leasehold_viewer` reads the views, of `leasehold.jobs` every column but kwargs, errors and notes, so it names the
-columns it wants; `leasehold_operator` reads everything and acts. [SECURITY.md](../SECURITY.md) has the details.
+`leasehold_viewer` reads the views; in `leasehold.jobs` it may not read `kwargs`, `last_error`, `errors`, `note` and
+`trace_context`, so it names the columns it wants; `leasehold_operator` reads everything and acts. [SECURITY.md](../SECURITY.md) has the details.
 
 An idempotency key belongs to its queue: the same key in two queues makes two jobs. Ids are an identity column, and
 each session draws a block of them: they do not follow the order of time, and have gaps.
