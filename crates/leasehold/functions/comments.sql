@@ -26,7 +26,7 @@ comment on function leasehold.contract is
 comment on function leasehold.claim is
     'Claims up to claim_size ready jobs, and at most the claim_size of the queue, under a new lease, in order of priority and due time, deferred jobs last. Reclaims expired leases first. names null: every name. A claim_size of 0 returns no job.';
 comment on function leasehold.recover_claim is
-    'Returns the jobs that a claim without a reply took: the caller passed this claim_id to claim. No rows: it took none, or its lease has ended. Without this call the jobs wait until their lease runs out.';
+    'Returns the jobs that a claim without a reply took: the caller passed this claim_id to claim. No rows: it took none, its lease has ended, or it has not committed yet; so ask again for a few seconds after a lost connection. Without this call the jobs wait until their lease runs out.';
 comment on function leasehold.renew is
     'Renews leases: each ends its own length from now. Returns one state per generation: ''renewed'', ''busy'' (locked; ask again), ''ended'' or ''lost''.';
 comment on function leasehold.check_lease is

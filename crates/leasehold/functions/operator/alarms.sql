@@ -42,6 +42,10 @@ language plpgsql volatile security definer set search_path = leasehold, pg_temp 
 #variable_conflict use_column
 begin
     perform leasehold_internal.check_signed(actor, why);
+    if coalesce(duration < interval '0', true) then
+        raise exception 'duration is %; it must be a time, or zero to end the silence', coalesce(duration::text, 'null')
+            using errcode = 'LH002', constraint = 'LH002', hint = 'Give a time such as interval ''2 hours''.';
+    end if;
     update leasehold_internal.alarm a
        set silenced_until = case when duration > interval '0' then statement_timestamp() + duration end,
            silenced_by = case when duration > interval '0' then actor end,
