@@ -375,8 +375,8 @@ pub fn needed_role(message: &str) -> &'static str {
         }
         // A viewer reads the view, but not every column of it.
         (Some("view"), Some("jobs")) => {
-            "reading jobs needs the role leasehold_viewer, kwargs and error texts need leasehold_operator: grant \
-             one of them to the role of this connection"
+            "kwargs and error texts need the role leasehold_operator, reading jobs needs the role leasehold_viewer: \
+             grant one of them to the role of this connection"
         }
         (Some("table" | "view" | "relation"), Some(_)) => {
             "reading needs the role leasehold_viewer: grant it to the role of this connection"
