@@ -119,9 +119,9 @@ def work(connection, job, renewal):
         print(f"done {job_id}", flush=True)
     except LeaseLost:
         print(f"lost {job_id}", flush=True)
-    except psycopg2.OperationalError:
-        raise  # no database: the supervisor restarts this process, and the job returns after its lease
     except Exception as error:  # noqa: BLE001: record every error with the job
+        if connection.closed:
+            raise  # no database: the supervisor restarts this process, and the job returns after its lease
         with connection, connection.cursor() as cursor:
             cursor.execute("select leasehold.fail(%s, %s, %s)", (job_id, generation, f"{type(error).__name__}: {error}"))
             print(f"{cursor.fetchone()[0]} {job_id}", flush=True)  # retry, buried, cancelled or lost

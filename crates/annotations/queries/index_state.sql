@@ -6,10 +6,10 @@
 -- compared. Hence the minute: no save takes that long.
 select m.equal_as_of - interval '1 minute',
        m.oldest_difference is not null
-       or exists (select from leasehold.jobs j
-                   where j.stored_in = 'job' and j.queue = 'annotations' and j.name = 'index' and j.deferred)
-       -- The table, not the view: "deferred" of the view depends on two columns, so that no index finds the
-       -- oldest job, and the statement would read all jobs of a re-index each second.
+       -- The table, not the view: there a job is not deferred while it runs, although the index still lacks its
+       -- note, and no index finds the oldest job, so that the statement would read all jobs of a re-index each second.
+       or exists (select from leasehold.job j
+                   where j.queue = 'annotations' and j.name = 'index' and j.deferred)
        or exists (select from leasehold.job j
                    where j.queue = 'annotations' and j.name = 'index' and not j.deferred and j.priority = $3
                      and j.scheduled_at < statement_timestamp() - make_interval(secs => $2))

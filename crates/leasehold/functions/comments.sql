@@ -30,11 +30,11 @@ comment on function leasehold.contract is
 comment on function leasehold.claim is
     'Claims up to claim_size ready jobs, and at most the claim_size of the queue, under a new lease, in order of priority and due time, deferred jobs last. Reclaims expired leases first. names null: every name. A claim_size of 0 returns no job.';
 comment on function leasehold.recover_claim is
-    'Returns the jobs that a claim without a reply took: the caller passed this claim_id to claim. No rows: it took none, or its lease has ended. Without this call the jobs wait until their lease runs out.';
+    'Returns the jobs that a claim without a reply took: the caller passed this claim_id to claim. No rows: it took none, its lease has ended, or it has not committed yet; so ask again for a few seconds after a lost connection. Without this call the jobs wait until their lease runs out.';
 comment on function leasehold.renew is
-    'Lengthens leases by their own length from now. Returns one state per generation: ''renewed'', ''busy'' (locked; ask again), ''ended'' or ''lost''.';
+    'Renews leases: each ends its own length from now. Returns one state per generation: ''renewed'', ''busy'' (locked; ask again), ''ended'' or ''lost''.';
 comment on function leasehold.check_lease is
-    'Raises an error unless the caller still holds the job under this generation. Call it in a transaction that must not commit otherwise.';
+    'Raises an error unless the caller still holds the job under this generation. Call it in a transaction that must commit only while the lease holds.';
 comment on function leasehold.complete is
     'Completes a job and keeps its result, if one is given: at most 64 KiB. Returns false if the lease was lost; then nothing changes.';
 comment on function leasehold.extend_batch is
@@ -84,7 +84,7 @@ comment on function leasehold.pause is
     'Pauses a queue: no claim takes its jobs, running jobs continue. A queue that does not exist yet is created, paused. Returns false if it is paused already.';
 comment on function leasehold.resume is 'Resumes a paused queue. Returns false if it is not paused.';
 comment on function leasehold.set_queue is
-    'Changes settings of a queue. Null leaves a setting as it is. Workers apply them at their next claim. Returns whether a setting changed.';
+    'Changes settings of a queue. Null leaves a setting as it is. Workers apply them at their next claim, a new claim size after a restart. Creates the settings of a queue that has none. Returns whether a setting changed.';
 comment on function leasehold.set_limit is
     'Sets the limit of a key, or of all keys with this text before their first '':'', as a whole; key null: of the queue. At most max_running of its jobs run and max_waiting wait, rate of them start per time after burst at once, and it gets weight jobs for one of a key with weight 1; null: any number. ordered: one job at a time, in order. debounce: an enqueue replaces the job that waits. throttle: an enqueue this soon after another one stores nothing. by_name: the key is a name, whose jobs get it. It comes before what code declares.';
 comment on function leasehold.remove_limit is
@@ -196,7 +196,7 @@ begin
     ('jobs', 'errors', 'Its last ten failures, oldest first: at, attempt, worker, ms, error.'),
     ('jobs', 'note', 'Why a cancelled job was cancelled.'),
     ('jobs', 'trace_context', 'W3C traceparent of the producer. Null for finished jobs.'),
-    ('jobs', 'stored_in', 'job, dead_job or history. A condition on it keeps the planner from reading the others.'),
+    ('jobs', 'stored_in', 'job, dead_job or history. A query with a condition on it reads only that table.'),
     ('jobs', 'deferred', 'Whether it waits behind all jobs of its queue that are not deferred.'),
     ('jobs', 'limit_key', 'Which limit holds it back, such as tenant:7. Null: none. Null for finished jobs.'),
     ('jobs', 'batch_id', 'The batch it belongs to, or null. Null for finished jobs.'),

@@ -377,6 +377,11 @@ pub fn needed_role(message: &str) -> &'static str {
             "reading kwargs and error texts needs the role leasehold_operator: grant it to the role of \
              this connection"
         }
+        // A viewer reads the view, but not every column of it.
+        (Some("view"), Some("jobs")) => {
+            "kwargs and error texts need the role leasehold_operator, reading jobs needs the role leasehold_viewer: \
+             grant one of them to the role of this connection"
+        }
         (Some("table" | "view" | "relation"), Some(_)) => {
             "reading needs the role leasehold_viewer: grant it to the role of this connection"
         }

@@ -67,6 +67,7 @@ async fn drawing_of_a_job_has_every_function_that_changes_jobs() {
         "bury_rows",
         "cancel_members",
         "cancel_rows",
+        "complete_rows",
         "reclaim_lease",
         "record_failure",
         "return_stray_rows",

@@ -58,7 +58,7 @@ async fn hook_outcomes_follow_the_status() {
 #[tokio::test]
 async fn operators_cancel_and_redrive_by_filter() {
     let t = TestEngine::new().await;
-    let by = leasehold::admin::By::new("ann").because("left");
+    let by = leasehold::admin::By::new("ann").why("left");
     for customer in ["customer:7", "customer:8"] {
         let hook = retries::CallHook { status: 410 };
         hook.draft().unwrap().tag(customer).enqueue(t.engine()).await.unwrap();

@@ -213,8 +213,16 @@ async fn f11_index_is_behind_while_a_job_is_deferred() {
         let deferred =
             "select count(*) from leasehold.job where name = 'index' and not held and deferred";
         assert_eq!(fixture.count(deferred).await, 1);
+        // The next attempt runs: the index still lacks the note.
+        let claim = "update leasehold.job set scheduled_at = statement_timestamp() where deferred; \
+                     select leasehold.claim('test', 'annotations')";
+        fixture.client.batch_execute(claim).await.unwrap();
+        assert_eq!(fixture.count(deferred).await, 0);
         fixture.index().set_down(false);
         until(async || state(&fixture, None).await == IndexState::Behind).await;
+        let release =
+            "select leasehold.release(array[id], lease_generation) from leasehold.job where held";
+        fixture.client.batch_execute(release).await.unwrap();
         fixture.work_all().await;
         until(async || state(&fixture, None).await == IndexState::Ok).await;
     })

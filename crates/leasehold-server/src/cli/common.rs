@@ -132,7 +132,7 @@ impl Common {
 pub fn by(why: Option<String>) -> By {
     let by = By::new(actor());
     match why {
-        Some(why) => by.because(why),
+        Some(why) => by.why(why),
         None => by,
     }
 }

@@ -149,7 +149,7 @@ pub async fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
     })?;
     if !args.wait {
         if let Some(warning) = wait::no_worker(&db, &args.queue, &args.name).await {
-            out.warn(format!("{warning}: start one, or pass --queue"));
+            out.warn(format!("{warning}: start one, or correct the queue or the name"));
         }
         return Ok(ExitCode::SUCCESS);
     }

@@ -33,7 +33,13 @@ pub enum Command {
     },
     /// Promote waiting jobs: they are due now
     #[command(after_help = PROMOTE_HELP)]
-    Promote(Selection),
+    Promote {
+        #[command(flatten)]
+        selection: Selection,
+        /// Record this reason in the audit log
+        #[arg(long)]
+        why: Option<String>,
+    },
     /// Update waiting jobs: priority, due time, expiry, tag, attempts
     #[command(after_help = UPDATE_HELP, override_usage = "leasehold jobs update <ID>... <VALUE>...")]
     Update(UpdateArgs),
@@ -199,7 +205,7 @@ pub async fn run(command: Command, common: &Common) -> Result<ExitCode, Failure>
     match command {
         Command::List(args) => list(args, common).await,
         Command::Show { ids } => show(&ids, common).await,
-        Command::Promote(selection) => promote(selection, common).await,
+        Command::Promote { selection, why } => promote(selection, why, common).await,
         Command::Update(args) => update(args, common).await,
         Command::Cancel { selection, why } => cancel(selection, why, common).await,
         Command::Delete { selection, why } => delete(selection, why, common).await,
@@ -273,7 +279,11 @@ async fn show(ids: &[JobId], common: &Common) -> Result<ExitCode, Failure> {
     }
 }
 
-async fn promote(selection: Selection, common: &Common) -> Result<ExitCode, Failure> {
+async fn promote(
+    selection: Selection,
+    why: Option<String>,
+    common: &Common,
+) -> Result<ExitCode, Failure> {
     selection.check("promote", false)?;
     let Some(filter) = selection.matching(JobState::WAITING)? else {
         return no_such_state(common);
@@ -282,7 +292,7 @@ async fn promote(selection: Selection, common: &Common) -> Result<ExitCode, Fail
     if !selection.confirm(&db, out, "promote", &filter).await? {
         return Ok(ExitCode::SUCCESS);
     }
-    let (mut results, by) = (Results::new(Act::Promote, &selection), by(None));
+    let (mut results, by) = (Results::new(Act::Promote, &selection), by(why));
     if selection.by_id() {
         promote_step(&db, &selection.ids, &by, &mut results).await?;
     } else {

@@ -259,7 +259,7 @@ async fn change(
     how_long: Option<Duration>,
     why: &str,
 ) -> Result<bool, AdminError> {
-    let (alarms, by) = (engine.alarms(), By::new("console").because(why));
+    let (alarms, by) = (engine.alarms(), By::new("console").why(why));
     let changed = match how_long {
         None => alarms.acknowledge(id, &by).await?,
         Some(time) => alarms.silence(id, time, &by).await?,

@@ -29,9 +29,9 @@ impl From<Failure> for Trouble {
 }
 
 pub async fn run(db: &Db) -> Finding {
-    // A role that could not follow the job would leave it behind, to expire and raise an alarm.
-    for read in sql::TEST_READS {
-        match db.query(read, &[]).await {
+    // A role that could not follow, claim or complete the job would leave it behind, to expire and raise an alarm.
+    for right in sql::TEST_RIGHTS {
+        match db.query(right, &[]).await {
             Err(failure) if failure.is_denied() => return Finding::unknown(CHECK, &failure),
             _ => {}
         }

@@ -105,7 +105,9 @@ async fn enqueue_warns_when_no_live_worker_can_run_the_job() {
     let fixture = Fixture::new().await;
     let alone = fixture.run(&["enqueue", "email.send"]).await.expect(0);
     alone.prints("enqueued in default");
-    alone.says("warning: no live worker works queue default: start one, or pass --queue");
+    alone.says(
+        "warning: no live worker works queue default: start one, or correct the queue or the name",
+    );
     let register = "select leasehold_internal.register_worker('w/1', 'w', 'h', 1, '0', array['mail'], \
                     array['email.send'], 1, 0, false)";
     fixture.sql(register).await;

@@ -41,7 +41,7 @@ language plpgsql stable set search_path = leasehold, pg_temp as $$
 begin
     if statement_timestamp() - given > statement_timestamp() then
         raise exception '% is %, which is negative', what, given
-            using errcode = 'LH002', hint = 'Give a time such as interval ''7 days''.';
+            using errcode = 'LH002', constraint = 'LH002', hint = 'Give a time such as interval ''7 days''.';
     end if;
 end $$;
 

@@ -297,7 +297,7 @@ declare
 begin
     if coalesce(kind <> all (kinds), true) then
         raise exception 'there is no kind % to prune', coalesce(quote_literal(kind), 'null')
-            using errcode = 'LH002', hint = 'Use one of ' || array_to_string(kinds, ', ') || '.';
+            using errcode = 'LH002', constraint = 'LH002', hint = 'Use one of ' || array_to_string(kinds, ', ') || '.';
     end if;
     perform leasehold_internal.check_time('keep', keep);
     elected := anyway or pg_try_advisory_xact_lock(7305, 10 + array_position(kinds, kind));

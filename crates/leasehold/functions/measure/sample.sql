@@ -60,7 +60,7 @@ begin
         when 'hours' then perform leasehold_internal.measure_hours(before, following);
         else
             raise exception 'a sample has no part %', quote_literal(part)
-                using errcode = 'LH002',
+                using errcode = 'LH002', constraint = 'LH002',
                       hint = 'Use vacuum, mirrors, flows, queues, ages, sweeps, tables or hours.';
     end case;
     insert into leasehold_internal.measure (at, kind, subject, metric, flow, value)

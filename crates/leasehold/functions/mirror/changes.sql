@@ -118,7 +118,7 @@ begin
     perform from unnest(keys) as k (key) where k.key = '' or octet_length(k.key) > 400;
     if found then
         raise exception 'a row of % has a key that mirror % cannot use', m.table_name, m.name
-            using errcode = 'LH002', hint = 'A key has 1 to 400 bytes.';
+            using errcode = 'LH002', constraint = 'LH002', hint = 'A key has 1 to 400 bytes.';
     end if;
     if deletions is not null then
         if joins then
@@ -274,7 +274,7 @@ begin
     select * into m from leasehold_internal.mirror where name = reindex_mirror.name;
     if not found then
         raise exception 'there is no mirror %', quote_literal(reindex_mirror.name)
-            using errcode = 'LH002', hint = 'See which there are: select name from leasehold.mirrors.';
+            using errcode = 'LH002', constraint = 'LH002', hint = 'See which there are: select name from leasehold.mirrors.';
     end if;
     insert into leasehold.job (name, kwargs, queue, priority, tag, max_attempts)
     select m.job_name,

@@ -101,7 +101,7 @@ declare
 begin
     if coalesce(what not in ('check', 'rebuild', 'rollback', 'drop'), true) then
         raise exception 'what is %; it must be check, rebuild, rollback or drop', coalesce(quote_literal(what), 'null')
-            using errcode = 'LH002', hint = 'Use one of these four words.';
+            using errcode = 'LH002', constraint = 'LH002', hint = 'Use one of these four words.';
     end if;
     select * into m from leasehold_internal.mirror where name = order_mirror.name;
     if not found then

@@ -7,10 +7,12 @@ returns void
 language plpgsql immutable set search_path = leasehold, pg_temp as $$
 begin
     if coalesce(btrim(actor), '') = '' then
-        raise exception 'actor is empty; give your name' using errcode = 'invalid_parameter_value';
+        raise exception 'actor is empty; give your name'
+            using errcode = 'LH002', constraint = 'LH002', hint = 'The audit log shows it.';
     end if;
     if coalesce(btrim(why), '') = '' then
-        raise exception 'why is empty; give a reason' using errcode = 'invalid_parameter_value';
+        raise exception 'why is empty; give a reason'
+            using errcode = 'LH002', constraint = 'LH002', hint = 'The audit log shows it.';
     end if;
 end $$;
 
@@ -40,6 +42,10 @@ language plpgsql volatile security definer set search_path = leasehold, pg_temp 
 #variable_conflict use_column
 begin
     perform leasehold_internal.check_signed(actor, why);
+    if coalesce(duration < interval '0', true) then
+        raise exception 'duration is %; it must be a time, or zero to end the silence', coalesce(duration::text, 'null')
+            using errcode = 'LH002', constraint = 'LH002', hint = 'Give a time such as interval ''2 hours''.';
+    end if;
     update leasehold_internal.alarm a
        set silenced_until = case when duration > interval '0' then statement_timestamp() + duration end,
            silenced_by = case when duration > interval '0' then actor end,
@@ -99,7 +105,10 @@ begin
     end if;
     if not by_service then
         insert into leasehold.audit (actor, action, subject, detail)
-        values (actor, 'watch', 'queue ' || watch_queue.queue, why);
+        values (actor, 'watch', 'queue ' || watch_queue.queue,
+                concat_ws(', ', 'min_completed ' || min_completed, 'over ' || over, 'max_length ' || max_length,
+                          'bulk_tags ' || bulk_tags::text, 'max_age ' || max_age, 'max_dead ' || max_dead,
+                          'max_lost ' || max_lost, why));
     end if;
     return true;
 end $$;

@@ -13,12 +13,19 @@ end $$;
 create or replace function leasehold_internal.check_lease_length(lease interval)
 returns interval
 language plpgsql stable set search_path = leasehold, pg_temp as $$
+declare
+    outside boolean;
 begin
-    if lease > interval '7 days'
-       or statement_timestamp() + lease not between statement_timestamp() + interval '1 second'
-                                                and statement_timestamp() + interval '7 days' then
+    if lease < interval '0' or lease > interval '7 days' then
+        -- Not added to the time: the sum may lie outside of the calendar.
+        outside := true;
+    else
+        outside := statement_timestamp() + lease not between statement_timestamp() + interval '1 second'
+                                                         and statement_timestamp() + interval '7 days';
+    end if;
+    if outside then
         raise exception 'lease is %; it must be between 1 second and 7 days', lease
-            using errcode = 'LH002', hint = 'Leave it out for the lease of the queue.';
+            using errcode = 'LH002', constraint = 'LH002', hint = 'Leave it out for the lease of the queue.';
     end if;
     return lease;
 end $$;

@@ -8,6 +8,11 @@ language plpgsql volatile security definer
 set search_path = leasehold, pg_temp set enable_seqscan = off set jit = off
 set plan_cache_mode = force_generic_plan as $$
 begin
+    -- A renewal after the snapshot of such a transaction would make this update fail each time, and the job with
+    -- it. The next reclaim ends the lease.
+    if current_setting('transaction_isolation') in ('repeatable read', 'serializable') then
+        return;
+    end if;
     update leasehold_internal.lease
        set ended_at = statement_timestamp()
      where lease_generation = (

@@ -9,17 +9,20 @@ returns table (state text, result jsonb)
 language plpgsql volatile security definer set search_path = leasehold, pg_temp set enable_seqscan = off as $$
 #variable_conflict use_column
 begin
-    insert into leasehold_internal.once_marker as m (scope, step, job_id, lease_generation, keep_until)
-    values (once_start.scope, once_start.step, once_start.job_id, generation, statement_timestamp() + keep)
-    on conflict (scope, step) do nothing;
-    if found then
-        state := 'started';
-        return next;
-        return;
-    end if;
-    select case when m.finished_at is null then 'unfinished' else 'finished' end, m.result
-      into state, result
-      from leasehold_internal.once_marker m where m.scope = once_start.scope and m.step = once_start.step;
+    -- Ends after the first turn, unless another caller forgets the step between the two statements.
+    loop
+        insert into leasehold_internal.once_marker as m (scope, step, job_id, lease_generation, keep_until)
+        values (once_start.scope, once_start.step, once_start.job_id, generation, statement_timestamp() + keep)
+        on conflict (scope, step) do nothing;
+        if found then
+            state := 'started';
+            exit;
+        end if;
+        select case when m.finished_at is null then 'unfinished' else 'finished' end, m.result
+          into state, result
+          from leasehold_internal.once_marker m where m.scope = once_start.scope and m.step = once_start.step;
+        exit when found;
+    end loop;
     return next;
 end $$;
 

@@ -53,7 +53,7 @@ begin
         for share;
     if not found then
         raise exception 'lease on job % (generation %) was lost', job_id, generation
-            using errcode = 'LH004',
-                  hint = 'Another worker owns the job now. Roll back and drop the result.';
+            using errcode = 'LH004', constraint = 'LH004',
+                  hint = 'The job has ended, or another worker owns it. Roll back and drop the result.';
     end if;
 end $$;

@@ -46,7 +46,7 @@ declare
 begin
     if position('.' in declare_sweep.table_name) = 0 then
         raise exception 'the table of sweep %, %, has no schema', declare_sweep.name, quote_literal(declare_sweep.table_name)
-            using errcode = 'LH002', hint = 'Write it as schema.table.';
+            using errcode = 'LH002', constraint = 'LH002', hint = 'Write it as schema.table.';
     end if;
     -- Otherwise a role without rights on the table could keep its owner from declaring a sweep of it.
     if not has_any_column_privilege(caller, leasehold_internal.sweep_table(declare_sweep.table_name), 'update') then
@@ -72,7 +72,7 @@ begin
         if found then
             raise exception 'sweep % belongs to role %; role % cannot change its table, columns or states',
                 declare_sweep.name, owner, caller
-                using errcode = 'LH002', hint = format(
+                using errcode = 'LH002', constraint = 'LH002', hint = format(
                     'Choose another name for the sweep, or grant %I to %I.', owner, caller);
         end if;
         select s.name into other from leasehold_internal.sweep s
@@ -88,7 +88,7 @@ begin
         if found then
             raise exception 'sweeps % and % of table % cannot tell their claims apart',
                 declare_sweep.name, other, declare_sweep.table_name
-                using errcode = 'LH002', hint = format(
+                using errcode = 'LH002', constraint = 'LH002', hint = format(
                     'Give each its own claimed state, or its own claim and claimed_at columns. If no '
                     'worker has sweep %s any more, remove it: leasehold sweeps forget %s', other, other);
         end if;

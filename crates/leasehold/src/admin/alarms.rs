@@ -383,7 +383,7 @@ impl Alarms<'_> {
 fn reason(by: &By) -> Result<&str, AdminError> {
     by.reason().filter(|reason| !reason.trim().is_empty()).ok_or_else(|| {
         AdminError::Refused(
-            "the reason is missing; add one: By::new(\"ann\").because(\"restarting the workers\")"
+            "the reason is missing; add one: By::new(\"ann\").why(\"restarting the workers\")"
                 .to_owned(),
         )
     })

@@ -23,8 +23,9 @@ pub const ALL: &[(&str, &str)] = &[
     ("canaries", CANARIES),
     ("vacuum", VACUUM),
     ("bench_unfinished", BENCH_UNFINISHED),
-    ("test_reads_jobs", TEST_READS[0]),
-    ("test_reads_leases", TEST_READS[1]),
+    ("test_reads_jobs", TEST_RIGHTS[0]),
+    ("test_reads_leases", TEST_RIGHTS[1]),
+    ("test_completes", TEST_RIGHTS[2]),
     ("test_enqueue", TEST_ENQUEUE),
     ("test_waits", TEST_WAITS),
     ("test_claim", TEST_CLAIM),
@@ -77,9 +78,13 @@ pub const BENCH_UNFINISHED: &str =
 /// Counts the rows of a full queue for the planner.
 pub const BENCH_ANALYZE: &str = "analyze leasehold.job";
 
-/// What the self-test must be allowed to read. A role that could not follow the job would leave it behind.
-pub const TEST_READS: &[&str] =
-    &["select from leasehold.job limit 0", "select from leasehold_internal.lease limit 0"];
+/// What the self-test must be allowed to do. A role that could not follow the job, claim it or complete it would leave
+/// it behind. The completion is of no job and changes nothing.
+pub const TEST_RIGHTS: &[&str] = &[
+    "select from leasehold.job limit 0",
+    "select from leasehold_internal.lease limit 0",
+    "select leasehold.complete(0, 0)",
+];
 /// Enqueues the job `$1` of the self-test in its queue `$2`.
 pub const TEST_ENQUEUE: &str = "select job_id from leasehold.enqueue($1, '{\"from\":\"doctor\"}', $2, \
      expires_at => statement_timestamp() + interval '1 minute', key => 'doctor', key_ttl => interval '0')";

@@ -4,7 +4,7 @@
 //! # async fn example(leasehold: leasehold::Leasehold, id: leasehold::JobId) -> anyhow::Result<()> {
 //! use leasehold::admin::{By, JobFilter, Page};
 //!
-//! let by = By::new("ann").because("the provider is back");
+//! let by = By::new("ann").why("the provider is back");
 //! let filter: JobFilter = "queue:mail state:dead error:\"connection reset\"".parse()?;
 //! let page = leasehold.jobs().list(&filter, &Page::first(50)).await?;
 //! println!("{} of them, the newest first", page.jobs.len());
@@ -84,7 +84,7 @@ impl By {
     }
 
     /// Adds the reason.
-    pub fn because(mut self, reason: impl Into<String>) -> Self {
+    pub fn why(mut self, reason: impl Into<String>) -> Self {
         self.reason = Some(reason.into());
         self
     }

@@ -258,7 +258,9 @@ impl Running {
                 broken = Some(WorkerError::KeeperStopped(why));
             }
         }
+        tracing::info!("worker stopping: it claims nothing more and waits for its running jobs");
         self.drain(immediate, broken.is_some()).await;
+        tracing::info!("worker stopped");
         broken.map_or(Ok(()), Err)
     }
 

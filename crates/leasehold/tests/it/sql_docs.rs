@@ -19,8 +19,8 @@ its claim: together they are the [fence](glossary.md). A function that runs for 
 
 A role needs the rights for what it calls: `leasehold_producer` enqueues, by `enqueue`, `enqueue_many` or a plain
 INSERT without `returning`; `leasehold_worker` claims and finishes; `leasehold_housekeeper` runs `housekeep`;
-`leasehold_viewer` reads the views, of `leasehold.jobs` every column but kwargs, errors and notes, so it names the
-columns it wants; `leasehold_operator` reads everything and acts. [SECURITY.md](../SECURITY.md) has the details.
+`leasehold_viewer` reads the views; in `leasehold.jobs` it may not read `kwargs`, `last_error`, `errors`, `note` and
+`trace_context`, so it names the columns it wants; `leasehold_operator` reads everything and acts. [SECURITY.md](../SECURITY.md) has the details.
 
 An idempotency key belongs to its queue: the same key in two queues makes two jobs. Ids are an identity column, and
 each session draws a block of them: they do not follow the order of time, and have gaps.
@@ -38,7 +38,8 @@ each session draws a block of them: they do not follow the order of time, and ha
 | `42501` | the role lacks a right, or the name of the job is reserved | grant a role of the list above |
 
 The error of `LH001` to `LH006` also has its code as the name of a constraint, for drivers that do not pass on the
-SQLSTATE. A plain INSERT or COPY into `leasehold.job` has only the constraints of the table:
+SQLSTATE. A plain INSERT or COPY into `leasehold.job` has the constraints of the table. Its triggers
+refuse an `expires_at` that is not after `scheduled_at`, and kwargs that are too large before compression, with `LH002`:
 
 | constraint | rule |
 |---|---|
@@ -47,6 +48,7 @@ SQLSTATE. A plain INSERT or COPY into `leasehold.job` has only the constraints o
 | `job_tag_form` | `tag` has at most 200 bytes |
 | `job_kwargs_object`, `job_kwargs_size` | `kwargs` is a JSON object of at most 64 KiB |
 | `job_max_attempts_positive` | `max_attempts` is null or at least 1 |
+| `job_trace_context_length` | `trace_context` has at most 1 KiB |
 
 A negative `wait` or `after` counts as none, and one of more than ten years as ten years: a worker must be able to let
 go of its job, whatever its handler asked for.

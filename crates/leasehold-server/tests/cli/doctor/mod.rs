@@ -127,9 +127,19 @@ async fn c19_trigger_that_drops_writes_fails_the_self_test() {
 
 #[tokio::test]
 async fn c19_self_test_leaves_no_job_under_a_role_that_cannot_read_it() {
+    self_test_leaves_no_job("leasehold_producer, leasehold_worker").await;
+}
+
+#[tokio::test]
+async fn c19_self_test_leaves_no_job_under_a_role_that_cannot_finish_it() {
+    self_test_leaves_no_job("leasehold_producer, leasehold_operator").await;
+}
+
+/// Runs doctor as a member of these roles. A job that it left behind would expire and raise an alarm.
+async fn self_test_leaves_no_job(roles: &str) {
     let fixture = Fixture::new().await;
     let role = format!("stranger_{}", uuid());
-    let sql = format!("create role {role} login in role leasehold_producer, leasehold_worker");
+    let sql = format!("create role {role} login in role {roles}");
     fixture.sql(&sql).await;
     let url = fixture.database.direct_url().replace("user=postgres", &format!("user={role}"));
     let mut doctor = command(&["doctor", "--json"]);

@@ -55,7 +55,7 @@ async fn alarm_is_acknowledged_and_silenced_until_it_clears() {
 async fn acknowledge_and_silence_without_a_reason_are_refused() {
     let office = Office::new().await;
     let (alarms, id) = (office.engine.alarms(), raised(&office).await);
-    for by in [By::new("ann"), By::new("ann").because("  ")] {
+    for by in [By::new("ann"), By::new("ann").why("  ")] {
         for result in [alarms.acknowledge(id, &by).await, alarms.silence(id, HOUR, &by).await] {
             let error = result.expect_err("refused");
             assert!(

@@ -38,7 +38,7 @@ impl Office {
     pub async fn new() -> Self {
         let sql = Sql::new().await;
         let engine = engine(&sql.database).await;
-        Self { sql, engine, by: By::new("ann").because("a test") }
+        Self { sql, engine, by: By::new("ann").why("a test") }
     }
 
     pub async fn ready(&self) -> JobId {

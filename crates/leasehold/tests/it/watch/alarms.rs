@@ -205,7 +205,7 @@ async fn acknowledge_and_silence_need_an_actor_and_a_reason() {
             let call = call.replace("{id}", &id.to_string());
             let (code, text) =
                 refused(&sql.client, &format!("select leasehold.{call}{signed})"), &[]).await;
-            assert_eq!(code, "22023", "{call}{signed}: {text}");
+            assert_eq!(code, "LH002", "{call}{signed}: {text}");
         }
     }
     let state: String = one(&sql.client, "select state from leasehold.alarms", &[]).await;
