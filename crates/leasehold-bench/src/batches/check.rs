@@ -13,10 +13,10 @@ pub const TABLES: &str = "
     create function bench_note() returns trigger language plpgsql security definer
     set enable_seqscan = off as $$
     begin
-        insert into bench_follow_up (n, name, early, look)
+        insert into public.bench_follow_up (n, name, early, look)
         select b.n, new.name, exists (select from leasehold.job j where j.batch_id = b.batch_id),
                current_query() like '%look_at_batches%'
-          from bench_batch b where b.n = (new.kwargs ->> 'n')::bigint;
+          from public.bench_batch b where b.n = (new.kwargs ->> 'n')::bigint;
         return null;
     end $$;
     create trigger bench_note after insert on leasehold.job for each row

@@ -9,15 +9,16 @@ use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::process::{Child, Command};
+use tokio_postgres::types::Type;
 use tokio_util::sync::CancellationToken;
 
+use super::worker::APPLICATION;
 use super::{Args, LEASE};
 
 /// Ends one session of a worker, whatever it does at the moment.
 const END_A_SESSION: &str = "select count(pg_terminate_backend(s.pid)) from (
     select a.pid from pg_stat_activity a
-     where a.datname = current_database() and a.backend_type = 'client backend'
-       and a.pid <> pg_backend_pid() and a.query like '%leasehold%' and a.query not like '%bench_batch%'
+     where a.datname = current_database() and a.application_name = $1
      order by random() limit 1) s";
 
 pub struct Processes {
@@ -56,6 +57,18 @@ impl Processes {
             .context("a worker process could not be started")
     }
 
+    /// A process whose first session was ended does not start.
+    fn replace_those_that_ended(&mut self) -> Result<()> {
+        for at in 0..self.children.len() {
+            let Some(child) = self.children.get_mut(at) else { break };
+            if child.try_wait()?.is_some() {
+                let fresh = self.child()?;
+                self.children.splice(at..=at, [fresh]);
+            }
+        }
+        Ok(())
+    }
+
     /// Kills, pauses and disconnects workers until the token is cancelled. Then all of them end.
     pub async fn make_trouble(
         mut self,
@@ -73,6 +86,7 @@ impl Processes {
             if stop.run_until_cancelled(tokio::time::sleep(pause)).await.is_none() {
                 break;
             }
+            self.replace_those_that_ended()?;
             let at = random.random_range(0..self.children.len());
             match random.random_range(0..4) {
                 0 => {
@@ -83,7 +97,8 @@ impl Processes {
                     troubles.kills += 1;
                 }
                 1 => {
-                    session.query_typed(END_A_SESSION, &[]).await?;
+                    let of = (&APPLICATION as _, Type::TEXT);
+                    session.query_typed(END_A_SESSION, &[of]).await?;
                     troubles.sessions += 1;
                 }
                 _ => {

@@ -9,6 +9,9 @@ use rand::rngs::SmallRng;
 use serde::{Deserialize, Serialize};
 use tokio_postgres::types::Type;
 
+/// Names the sessions of workers, so that the others are not ended.
+pub const APPLICATION: &str = "batch-worker";
+
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
     /// Database of the run
@@ -62,7 +65,7 @@ pub async fn work(args: &Args) -> anyhow::Result<()> {
         #[expect(clippy::exit, reason = "the process that started this one is gone")]
         std::process::exit(9);
     });
-    let engine = Leasehold::connect(&args.url).await?;
+    let engine = Leasehold::builder().application_name(APPLICATION).connect(&args.url).await?;
     engine.worker().queue("steps", args.slots).handle(step).run_until_signal().await?;
     Ok(())
 }

@@ -38,6 +38,10 @@ async fn batch_is_listed_and_shown_with_its_progress() {
         (&"letters.sent".into(), &2.into())
     );
     assert!(shown["results"][0]["job_id"].is_string(), "{shown}");
+    let kept = shown["results"][0]["job_id"].as_str().unwrap();
+    fixture.run(&["jobs", "show", kept]).await.expect(0).prints("result  {\"pages\":2}");
+    let job = fixture.run(&["jobs", "show", kept, "--json"]).await.expect(0).json();
+    assert_eq!(job["job"]["result"]["pages"], 2, "{job}");
     fixture.run(&["batches", "show", "999"]).await.expect(3).says("no batch 999");
     fixture.run(&["batches", "list", "--state", "done"]).await.expect(2).says("sealed");
     let page = fixture.run(&["batches", "list", "--limit", "1", "--json"]).await.expect(0).json();

@@ -138,6 +138,10 @@ impl Attempt {
         self.result.lock().clone()
     }
 
+    pub(crate) fn keeps_a_result(&self) -> bool {
+        self.result.lock().is_some()
+    }
+
     pub(crate) fn keep_result(&self, result: String) {
         *self.result.lock() = Some(result);
     }

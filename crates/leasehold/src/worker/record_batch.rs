@@ -107,10 +107,12 @@ impl Finisher {
             return Ok(ended.into_iter().collect());
         }
         let ids: Vec<i64> = ends.iter().map(|end| end.attempt.job.id.0).collect();
-        let results: Vec<Option<String>> = ends.iter().map(|end| end.attempt.result()).collect();
-        let done = match results.iter().any(Option::is_some) {
+        let done = match ends.iter().any(|end| end.attempt.keeps_a_result()) {
             false => finish::complete(&self.link, &ids, generation).await?,
-            true => finish::complete_with_results(&self.link, &ids, generation, &results).await?,
+            true => {
+                let results: Vec<_> = ends.iter().map(|end| end.attempt.result()).collect();
+                finish::complete_with_results(&self.link, &ids, generation, &results).await?
+            }
         };
         Ok(done.into_iter().map(|id| (id, Finished::Completed)).collect())
     }

@@ -3,7 +3,10 @@
 use std::time::Duration;
 
 use leasehold::admin::{BatchState, By, JobFilter, Page};
-use leasehold::{BatchDraft, BatchId, Ctx, Draft, Enqueue, JobResult, Outcome};
+use leasehold::database::Database;
+use leasehold::{
+    AdminError, BatchDraft, BatchId, Ctx, Draft, Enqueue, JobResult, Leasehold, Outcome,
+};
 use leasehold_testing::TestDatabase;
 use tokio::sync::mpsc::unbounded_channel;
 
@@ -175,4 +178,69 @@ async fn k17_result_that_is_too_large_ends_the_job_with_its_reason() {
     let job = engine.jobs().get(id).await.expect("a read").expect("a job");
     assert!(job.last_error.as_deref().unwrap_or_default().contains("64 KiB"), "{job:?}");
     running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn k15_worker_with_no_other_rights_ends_and_extends_a_batch() {
+    let database = TestDatabase::new().await;
+    let client = database.connect_directly().await;
+    let user = format!("plain_{:08x}", rand::random::<u32>());
+    let role = format!("create role {user} login in role leasehold_worker, leasehold_producer");
+    crate::fixture::sql(&client, &role).await;
+    let mut config = database.direct_config();
+    config.user(&user);
+    let plain = Leasehold::from_database(Database::from_config(config).expect("a config"))
+        .await
+        .expect("an engine");
+    let worker = plain.worker().queue("default", 1).handle(async |job: Note, ctx: Ctx| -> JobResult {
+        ctx.keep_result(&job.n)?;
+        if job.n == 1 {
+            let mut client = ctx.engine().pool().get().await?;
+            let tx = client.transaction().await?;
+            let batch = ctx.extend_batch(&tx).await?;
+            batch.add(&tx, Note { n: 2 }.draft()?).await?;
+            ctx.complete_in(&tx).await?;
+            tx.commit().await?;
+        }
+        Ok(Outcome::Complete)
+    });
+    let (sender, mut sums) = unbounded_channel();
+    let running = run(worker.handle_untyped("sum", move |ctx: Ctx| {
+        let sender = sender.clone();
+        async move {
+            let completed = ctx.batch().await.expect("a read").map(|batch| batch.completed);
+            let results = ctx.batch_results(None, 10).await.expect("results");
+            let _ = sender.send((completed, results.len()));
+        }
+    }));
+    let batch = BatchDraft::new().then(draft("sum")).open(&plain).await.expect("open");
+    batch.add(&plain, Note { n: 1 }.draft().expect("a draft")).await.expect("a job");
+    assert!(batch.seal(&plain).await.expect("sealed"));
+    assert_eq!(soon(sums.recv()).await, Some((Some(2), 2)));
+    let refused = plain.batches().cancel(batch.id(), &By::new("ann")).await.expect_err("no right");
+    assert!(matches!(refused, AdminError::Forbidden(_)), "{refused}");
+    running.stop().await;
+    drop(plain);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn k8_cancel_within_a_transaction_takes_effect_with_its_commit() {
+    let database = TestDatabase::new().await;
+    let engine = engine(&database).await;
+    let batch = BatchDraft::new().open(&engine).await.expect("open");
+    batch.add(&engine, Note { n: 1 }.draft().expect("a draft")).await.expect("a job");
+    let state = async || engine.batches().get(batch.id()).await.expect("a read").map(|seen| seen.state);
+    let mut client = engine.pool().get().await.expect("a connection");
+    for (commits, expected) in [(false, BatchState::Open), (true, BatchState::Cancelled)] {
+        let tx = client.transaction().await.expect("a transaction");
+        let inside = engine.batches().within(&tx);
+        let done = inside.cancel(batch.id(), &By::new("ann")).await.expect("cancelled");
+        assert_eq!((done.cancelled, done.more), (1, false));
+        if commits {
+            tx.commit().await.expect("committed");
+        } else {
+            tx.rollback().await.expect("rolled back");
+        }
+        assert_eq!(state().await, Some(expected));
+    }
 }

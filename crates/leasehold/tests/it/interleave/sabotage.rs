@@ -216,10 +216,10 @@ async fn sabotage_finish_that_always_returns_true_is_found() {
     let sql = stage().await;
     install(
         &sql,
-        "queue/finish",
+        "batches/results",
         &[(
-            "select exists (select from leasehold.complete_many(",
-            "select true or exists (select from leasehold.complete_many(",
+            "return exists (select from leasehold.complete_many(",
+            "return true or exists (select from leasehold.complete_many(",
         )],
     )
     .await;
