@@ -75,14 +75,16 @@ async fn k22_follow_up_is_stored_whatever_its_limit_says_of_enqueues() {
     for rule in ["debounce => '10 minutes'", "throttle => '10 minutes'", "max_waiting => 1"] {
         let sql = Sql::new().await;
         sql.run(&format!("select leasehold.set_limit('default', 'doc', 'ann', {rule})")).await;
-        sql.run("select leasehold.enqueue('other', queue => 'default', limit_key => 'doc:7')").await;
+        sql.run("select leasehold.enqueue('other', queue => 'default', limit_key => 'doc:7')")
+            .await;
         let draft = "{\"name\": \"other\", \"limit_key\": \"doc:7\"}";
         for _ in 0..2 {
             let open = format!("select leasehold.open_batch(on_end => '{draft}')");
             let batch: i64 = sql.one(&open, &[]).await;
             assert!(sql.one::<bool>("select leasehold.seal_batch($1)", &[&batch]).await);
         }
-        let jobs = "select count(distinct follow_up_job_id) from leasehold.batches where state = 'closed'";
+        let jobs =
+            "select count(distinct follow_up_job_id) from leasehold.batches where state = 'closed'";
         assert_eq!(sql.one::<i64>(jobs, &[]).await, 2, "{rule}");
         assert_eq!(sql.count("job").await, 3, "{rule}");
     }
