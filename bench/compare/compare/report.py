@@ -174,7 +174,7 @@ def of_peers(data):
 
 
 def files(data):
-    """Returns {path below the folder: text} of the report and its plots. Without data: a report that says so."""
+    """Returns {path below the folder: text} of the report and its plots. Without data: a report without figures."""
     if data is None:
         return {"benchmarks.md": NOTHING}
     made = {"benchmarks.md": "\n".join(report(data))}

@@ -31,7 +31,7 @@ pub struct Args {
     /// Number from which all chance follows
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Give up when no job ends for this many seconds
+    /// Fail when no job ends for this many seconds
     #[arg(long, default_value_t = 60)]
     stuck: u64,
 }

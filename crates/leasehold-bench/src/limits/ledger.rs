@@ -41,7 +41,7 @@ create trigger bench_held after update of held on leasehold.job for each row
 create trigger bench_gone after delete on leasehold.job for each row
     when (old.limit_key is not null) execute function public.bench_note();";
 
-/// What holds for a key.
+/// The limit of a key.
 #[derive(Clone, Copy, Debug)]
 pub struct Rule {
     pub max_running: usize,

@@ -30,7 +30,7 @@ use pool::{Freed, LATE, Share};
 
 /// Jobs that are claimed ahead start within this time if handlers stay as fast as they were.
 const DRAIN_WITHIN: Duration = Duration::from_millis(5);
-/// So many handlers must have ended before the worker claims ahead.
+/// Handlers that must have ended before the worker claims ahead.
 const ENOUGH: u32 = 32;
 /// The part of its excess that the slowest handler loses with each faster one after it.
 const FORGET: f64 = 1.0 / 32.0;

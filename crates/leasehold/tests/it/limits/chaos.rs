@@ -112,11 +112,7 @@ async fn l1_l2_l3_no_key_exceeds_its_limit_and_none_is_stuck_whatever_ends_its_j
                                      where k.key = w.key and k.look_at is not null) \
                     and not exists (select from leasehold_internal.limit_signal s where s.key = w.key) \
                     and not exists (select from leasehold.job j where j.limit_key = w.key and j.tag = 'plain')";
-    assert_eq!(
-        sql.one::<i64>(stuck, &[]).await,
-        0,
-        "a key with work and room, and nothing that says so"
-    );
+    assert_eq!(sql.one::<i64>(stuck, &[]).await, 0, "a key with work and room, without a signal");
     // Plain inserts need the walk, the others do not.
     super::walk(&sql).await;
     sql.run(

@@ -108,7 +108,7 @@ async fn l12_waiting_first_job_is_overtaken_only_when_it_is_gone() {
 }
 
 #[tokio::test]
-async fn l12_others_pass_a_job_that_waits_for_its_next_attempt_where_the_limit_says_so() {
+async fn l12_others_pass_a_job_that_waits_for_its_next_attempt_where_the_limit_allows_it() {
     let sql = line(", on_failure => 'pass'").await;
     let jobs = enqueue(&sql.client, "line:1", 3).await;
     let (id, generation) = take(&sql.client, 10).await[0];

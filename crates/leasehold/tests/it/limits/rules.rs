@@ -63,7 +63,7 @@ async fn l11_limit_of_an_operator_comes_before_the_declared_one() {
 }
 
 #[tokio::test]
-async fn paused_key_waits_and_says_so() {
+async fn paused_key_waits_and_shows_why() {
     let sql = tenants(1).await;
     let engine = engine(&sql.database).await;
     let (limits, by) = (engine.limits(), By::new("ann").because("its provider is down"));
