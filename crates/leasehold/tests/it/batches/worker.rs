@@ -192,18 +192,19 @@ async fn k15_worker_with_no_other_rights_ends_and_extends_a_batch() {
     let plain = Leasehold::from_database(Database::from_config(config).expect("a config"))
         .await
         .expect("an engine");
-    let worker = plain.worker().queue("default", 1).handle(async |job: Note, ctx: Ctx| -> JobResult {
-        ctx.keep_result(&job.n)?;
-        if job.n == 1 {
-            let mut client = ctx.engine().pool().get().await?;
-            let tx = client.transaction().await?;
-            let batch = ctx.extend_batch(&tx).await?;
-            batch.add(&tx, Note { n: 2 }.draft()?).await?;
-            ctx.complete_in(&tx).await?;
-            tx.commit().await?;
-        }
-        Ok(Outcome::Complete)
-    });
+    let worker =
+        plain.worker().queue("default", 1).handle(async |job: Note, ctx: Ctx| -> JobResult {
+            ctx.keep_result(&job.n)?;
+            if job.n == 1 {
+                let mut client = ctx.engine().pool().get().await?;
+                let tx = client.transaction().await?;
+                let batch = ctx.extend_batch(&tx).await?;
+                batch.add(&tx, Note { n: 2 }.draft()?).await?;
+                ctx.complete_in(&tx).await?;
+                tx.commit().await?;
+            }
+            Ok(Outcome::Complete)
+        });
     let (sender, mut sums) = unbounded_channel();
     let running = run(worker.handle_untyped("sum", move |ctx: Ctx| {
         let sender = sender.clone();
@@ -229,7 +230,8 @@ async fn k8_cancel_within_a_transaction_takes_effect_with_its_commit() {
     let engine = engine(&database).await;
     let batch = BatchDraft::new().open(&engine).await.expect("open");
     batch.add(&engine, Note { n: 1 }.draft().expect("a draft")).await.expect("a job");
-    let state = async || engine.batches().get(batch.id()).await.expect("a read").map(|seen| seen.state);
+    let state =
+        async || engine.batches().get(batch.id()).await.expect("a read").map(|seen| seen.state);
     let mut client = engine.pool().get().await.expect("a connection");
     for (commits, expected) in [(false, BatchState::Open), (true, BatchState::Cancelled)] {
         let tx = client.transaction().await.expect("a transaction");
