@@ -156,7 +156,7 @@ async fn k8_batches_are_listed_by_pages_and_cancelled_by_the_library() {
     assert_eq!(listed, ids);
     let filter: JobFilter = format!("batch:{}", ids[0]).parse().expect("a filter");
     assert_eq!(engine.jobs().list(&filter, &Page::first(10)).await.expect("jobs").jobs.len(), 1);
-    let by = By::new("ann").because("wrong");
+    let by = By::new("ann").why("wrong");
     let done = engine.batches().cancel(ids[0], &by).await.expect("cancelled");
     assert_eq!((done.cancelled, done.requested, done.more), (1, 0, false));
     let seen = engine.batches().get(ids[0]).await.expect("a read").expect("a batch");

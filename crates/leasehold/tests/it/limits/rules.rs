@@ -36,7 +36,7 @@ async fn l11_limit_that_is_lowered_raised_or_removed_holds_for_the_next_start() 
 async fn l11_limit_of_an_operator_comes_before_the_declared_one() {
     let sql = Sql::new().await;
     let engine = engine(&sql.database).await;
-    let (limits, by) = (engine.limits(), By::new("ann").because("a large customer"));
+    let (limits, by) = (engine.limits(), By::new("ann").why("a large customer"));
     let declare = "select leasehold_internal.declare_limits('web', '[{\"queue\": \"default\", \"key\": \"tenant\", \"max_running\": 2}]')";
     sql.run(declare).await;
     let found = limits.get("default", "tenant").await.unwrap().expect("declared");
@@ -66,7 +66,7 @@ async fn l11_limit_of_an_operator_comes_before_the_declared_one() {
 async fn paused_key_waits_and_shows_why() {
     let sql = tenants(1).await;
     let engine = engine(&sql.database).await;
-    let (limits, by) = (engine.limits(), By::new("ann").because("its provider is down"));
+    let (limits, by) = (engine.limits(), By::new("ann").why("its provider is down"));
     let jobs = enqueue(&sql.client, "tenant:7", 3).await;
     let why = async |id: i64| engine.jobs().why_waiting(JobId(id)).await.unwrap();
     assert_eq!(
